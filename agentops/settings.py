@@ -1,0 +1,217 @@
+"""Settings. The environment is read here and nowhere else.
+
+Given nothing, everything runs on servers that the project starts itself below
+`AGENTOPS_DATA_DIR`. `agentops/checks.py` refuses unknown `AGENTOPS_…` names and
+unsafe values when the project starts.
+"""
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from psycopg.conninfo import conninfo_to_dict
+
+from agentops.embedded.urls import broker_url, database_url
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def _env(name: str, default: str) -> str:
+    return os.environ.get(name, "").strip() or default
+
+
+def _number(name: str, default: float) -> float:
+    """A number from the environment; a value that is none is kept for the system check."""
+    try:
+        return float(_env(name, str(default)))
+    except ValueError:
+        return default
+
+
+AGENTOPS_DATA_DIR = Path(_env("AGENTOPS_DATA_DIR", str(BASE_DIR / ".agentops"))).absolute()
+AGENTOPS_APPS = [name.strip() for name in _env("AGENTOPS_APPS", "").split(",") if name.strip()]
+AGENTOPS_LEASE_SECONDS = _number("AGENTOPS_LEASE_SECONDS", 30.0)
+AGENTOPS_SWEEP_SECONDS = _number("AGENTOPS_SWEEP_SECONDS", 1.0)
+AGENTOPS_WORKER_CONCURRENCY = int(_number("AGENTOPS_WORKER_CONCURRENCY", 8))
+AGENTOPS_PAYLOAD_BYTES = 256 * 1024
+PORT = int(_number("PORT", 8000))
+FLOWER_PORT = int(_number("FLOWER_PORT", 5555))
+
+DEBUG = _env("AGENTOPS_DEBUG", "0").lower() in {"1", "true", "yes"}
+SECRET_KEY = _env("AGENTOPS_SECRET_KEY", "")
+ALLOWED_HOSTS = [
+    name.strip()
+    for name in _env("AGENTOPS_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
+    if name.strip()
+]
+
+if "" not in sys.path:
+    # Your apps are importable from the working directory, whichever program was started.
+    sys.path.insert(0, os.getcwd())
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "pgtrigger",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "tools",
+    "runs",
+    "approvals",
+    "agentops",
+    *AGENTOPS_APPS,
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "agentops.urls"
+ASGI_APPLICATION = "agentops.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# -- PostgreSQL ---------------------------------------------------------------
+
+DATABASE_URL = _env("DATABASE_URL", "") or database_url(AGENTOPS_DATA_DIR)
+
+
+def _database(url: str) -> dict[str, Any]:
+    """Django's form of a libpq URL, read by libpq's own parser."""
+    given = {key: str(value) for key, value in conninfo_to_dict(url).items()}
+    named = {
+        "NAME": given.pop("dbname", "agentops"),
+        "USER": given.pop("user", ""),
+        "PASSWORD": given.pop("password", ""),
+        "HOST": given.pop("host", ""),
+        "PORT": given.pop("port", ""),
+    }
+    limits = {
+        "statement_timeout": "10s",
+        "lock_timeout": "3s",
+        "idle_in_transaction_session_timeout": "15s",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in limits.items())
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        **named,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            **given,
+            "options": f"{given.get('options', '')} {options}".strip(),
+            "pool": {"min_size": 1, "max_size": AGENTOPS_WORKER_CONCURRENCY + 8, "timeout": 10},
+            # The commit door sends the same few statements again and again.
+            "prepare_threshold": 3,
+        },
+    }
+
+
+DATABASES = {"default": _database(DATABASE_URL)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# -- Celery: dates are rows, so no eta, countdown or retry is ever used --------
+
+CELERY_BROKER_URL = _env("CELERY_BROKER_URL", "") or broker_url(AGENTOPS_DATA_DIR)
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = False
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SEND_SENT_EVENT = True
+CELERY_WORKER_SEND_TASK_EVENTS = True
+CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONCURRENCY = AGENTOPS_WORKER_CONCURRENCY
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 10
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_TIMEOUT = 2
+CELERY_TIMEZONE = "UTC"
+if CELERY_BROKER_URL.startswith(("redis", "rediss", "valkey")):
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
+        "visibility_timeout": 900,
+        "unacked_restore_interval": 10,
+        "unacked_restore_throttle": 1,
+        "socket_connect_timeout": 2,
+        "health_check_interval": 25,
+    }
+    # Redis only: with it RabbitMQ would refuse the consumer.
+    CELERY_WORKER_DISABLE_PREFETCH = True
+
+SWEEP_EVERY = timedelta(seconds=AGENTOPS_SWEEP_SECONDS)
+CELERY_BEAT_SCHEDULE = {
+    "sweep-due-runs": {
+        "task": "runs.sweep_due_runs",
+        "schedule": SWEEP_EVERY,
+        # A sweep that waited longer than its period is already replaced by the next one.
+        "options": {"expires": AGENTOPS_SWEEP_SECONDS},
+    },
+}
+
+# -- REST ---------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["agentops.access.TokenAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["agentops.access.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "agentops.problems.exception_handler",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "agentops",
+    "DESCRIPTION": "Durable runs of agents whose tools change the outside world.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_AUTHENTICATION": [],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# -- Pages --------------------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+WHITENOISE_USE_FINDERS = True
+LOGIN_URL = "admin:login"
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_HTTPONLY = True
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "agentops",
+    "SITE_HEADER": "agentops",
+    "SHOW_HISTORY": False,
+}
