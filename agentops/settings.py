@@ -6,6 +6,7 @@ unsafe values when the project starts.
 """
 
 import os
+import secrets
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -40,7 +41,8 @@ PORT = int(_number("PORT", 8000))
 FLOWER_PORT = int(_number("FLOWER_PORT", 5555))
 
 DEBUG = _env("AGENTOPS_DEBUG", "0").lower() in {"1", "true", "yes"}
-SECRET_KEY = _env("AGENTOPS_SECRET_KEY", "")
+# Without one, sessions end with the process: fine for a trial, refused by `check --deploy`.
+SECRET_KEY = _env("AGENTOPS_SECRET_KEY", "") or secrets.token_urlsafe(48)
 ALLOWED_HOSTS = [
     name.strip()
     for name in _env("AGENTOPS_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",")

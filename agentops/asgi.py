@@ -1,0 +1,9 @@
+"""The web process: `uvicorn agentops.asgi:application`."""
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
+
+application = get_asgi_application()

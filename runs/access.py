@@ -1,0 +1,40 @@
+"""Who asks, and what they may ask for.
+
+Guarantees: every command takes an `Actor` and checks the scope it needs, so the
+API, the admin and the command line cannot differ.
+
+Does not authenticate: the front door does, and names the actor.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from runs.errors import NotPermitted
+
+READ: Final = "read"
+RUNS_WRITE: Final = "runs:write"
+OPERATIONS_RECONCILE: Final = "operations:reconcile"
+# Every scope that exists, with what it allows.
+SCOPES: Final = {
+    READ: "see runs, operations, agents and tools",
+    RUNS_WRITE: "start and cancel runs",
+    OPERATIONS_RECONCILE: "ask now what happened to an unknown operation",
+}
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A token, a user or the command line. `name` is what the journal shows."""
+
+    name: str
+    scopes: frozenset[str]
+
+    def require(self, scope: str) -> None:
+        """Raise `NotPermitted` unless the actor has `scope`."""
+        if scope not in self.scopes:
+            raise NotPermitted(actor=self.name, scope=scope)
+
+
+def operator(name: str = "command line") -> Actor:
+    """Somebody with a shell on the server, who may ask for everything."""
+    return Actor(name=name, scopes=frozenset(SCOPES))

@@ -1,0 +1,120 @@
+"""Agents: a decider plus what it may use, registered by name.
+
+Guarantees: an agent has one version, a digest of what decides its behaviour, and
+every run and decision records it. Names are unique.
+
+Does not say whether an agent is well formed; `checks.py` does, at start.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from runs.deciders import Llm, Script
+from runs.errors import UnknownAgent
+
+Decider = Script | Llm | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one run may spend. None is no limit.
+
+    `steps` counts decisions and `duration` runs from creation; both are enforced at
+    every step. `tokens` and `cost_usd` (a decimal string) count llm use.
+    """
+
+    steps: int | None = None
+    tokens: int | None = None
+    cost_usd: str | None = None
+    duration: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A decider, the tools it may call, and its limits. Creating one registers it."""
+
+    name: str
+    decider: Decider
+    tools: tuple[str, ...] = ()
+    budget: Budget = field(default_factory=Budget)
+    on_version_change: Literal["next_step", "rebuild_context", "reapprove", "finish_on_old"] = (
+        "next_step"
+    )
+    on_failure: Literal["stop", "compensate"] = "stop"
+
+    def __post_init__(self) -> None:
+        _register(self)
+
+    @property
+    def decider_name(self) -> str:
+        match self.decider:
+            case Script():
+                return "script"
+            case Llm(model=model):
+                return f"llm {model}"
+            case _:
+                return f"function {getattr(self.decider, '__qualname__', 'decider')}"
+
+    @property
+    def version(self) -> str:
+        """A digest of what decides: name, tools and the decider's own text."""
+        return _version_of(self)
+
+
+class DuplicateAgent(Exception):
+    """Two agents of one name were created."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"Two agents are called {name!r}; names are unique.")
+
+
+_AGENTS: Final[dict[str, Agent]] = {}
+_VERSIONS: Final[dict[str, str]] = {}
+
+
+def get_agent(name: str) -> Agent:
+    """The registered agent; raises `UnknownAgent`."""
+    try:
+        return _AGENTS[name]
+    except KeyError:
+        raise UnknownAgent(name=name, known=_AGENTS) from None
+
+
+def all_agents() -> tuple[Agent, ...]:
+    """Every registered agent, by name."""
+    return tuple(_AGENTS[name] for name in sorted(_AGENTS))
+
+
+def forget_agents(names: Iterable[str]) -> None:
+    """Take agents out of the registry again: for tests that define some."""
+    for name in names:
+        _AGENTS.pop(name, None)
+        _VERSIONS.pop(name, None)
+
+
+def _register(agent: Agent) -> None:
+    if agent.name in _AGENTS:
+        raise DuplicateAgent(agent.name)
+    _AGENTS[agent.name] = agent
+
+
+def _version_of(agent: Agent) -> str:
+    if agent.name not in _VERSIONS:
+        what = repr((agent.name, agent.tools, _source_of(agent.decider)))
+        _VERSIONS[agent.name] = hashlib.sha256(what.encode()).hexdigest()[:16]
+    return _VERSIONS[agent.name]
+
+
+def _source_of(decider: Decider) -> str:
+    if isinstance(decider, Script | Llm):
+        return repr(decider)
+    try:
+        return inspect.getsource(decider)
+    except (OSError, TypeError):
+        # Built at run time: its qualified name is all there is.
+        return repr(getattr(decider, "__qualname__", type(decider)))

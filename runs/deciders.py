@@ -1,0 +1,124 @@
+"""Asking a decider for the next decision.
+
+Guarantees: whatever a decider does, the caller gets a `Decision` or an exception;
+a coroutine function is awaited; a script answers from the step number alone, so
+asking it again gives the same answer.
+
+Does not record anything: an answer counts once `commit.py` has stored it.
+"""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runs.context import Context
+from runs.decisions import CallTools, Decision, Fail, Finish, ToolCall
+from runs.errors import DeciderUnavailable
+
+_WHOLE = re.compile(r"\{([a-z_]+(?:\.[\w-]+)*)\}")
+
+
+@dataclass(frozen=True, init=False)
+class Script:
+    """A fixed list of decisions: entry n is the decision of step n.
+
+    Text may hold `{input.…}`, `{last.…}` (the newest result), `{objective}` and
+    `{run_id}`; a text that is one placeholder keeps the value's type. A call that
+    did not commit fails the run, for a script has no other plan.
+    """
+
+    entries: tuple[ToolCall | Decision, ...]
+
+    def __init__(self, *entries: ToolCall | Decision) -> None:
+        object.__setattr__(self, "entries", tuple(entries))
+
+
+@dataclass(frozen=True)
+class Llm:
+    """A language model as the decider, by its provider-qualified name."""
+
+    model: str
+    instructions: str = ""
+
+
+def ask(decider: Any, context: Context) -> Decision:
+    """The decider's answer for `context`; any exception of the decider passes through."""
+    match decider:
+        case Script():
+            return _read_script(decider, context)
+        case Llm(model=model):
+            raise DeciderUnavailable(decider=f"llm {model}", why="llm deciders are not served yet")
+        case _:
+            answer = decider(context)
+            if inspect.isawaitable(answer):
+                answer = asyncio.run(_await(answer))
+            return _as_decision(answer)
+
+
+async def _await(answer: Any) -> Any:
+    return await answer
+
+
+def _as_decision(answer: Any) -> Decision:
+    match answer:
+        case CallTools() | Finish() | Fail():
+            return answer
+        case ToolCall():
+            return CallTools(answer)
+    raise DeciderUnavailable(
+        decider="function",
+        why=f"it returned {type(answer).__name__}, not CallTools, Finish or Fail",
+    )
+
+
+def _read_script(script: Script, context: Context) -> Decision:
+    last = context.last
+    if last is not None and not last.committed:
+        return Fail(f"{last.tool} ended as {last.status}: {last.error}")
+    if context.step_number > len(script.entries):
+        return Finish(last.result if last else None)
+    names = {
+        "input": context.input,
+        "last": last.result if last else None,
+        "objective": context.objective,
+        "run_id": context.run_id,
+    }
+    match script.entries[context.step_number - 1]:
+        case ToolCall() as call:
+            return CallTools(_fill_call(call, names))
+        case CallTools(calls):
+            return CallTools(*(_fill_call(call, names) for call in calls))
+        case Finish(result):
+            return Finish(_fill(result, names))
+        case Fail(reason):
+            return Fail(str(_fill(reason, names)))
+
+
+def _fill_call(call: ToolCall, names: Mapping[str, Any]) -> ToolCall:
+    return ToolCall(call.tool, **_fill(dict(call.arguments), names))
+
+
+def _fill(value: Any, names: Mapping[str, Any]) -> Any:
+    match value:
+        case str():
+            if whole := _WHOLE.fullmatch(value):
+                return _find(whole[1], names)
+            return _WHOLE.sub(lambda found: str(_find(found[1], names)), value)
+        case dict():
+            return {key: _fill(item, names) for key, item in value.items()}
+        case list() | tuple():
+            return [_fill(item, names) for item in value]
+        case _:
+            return value
+
+
+def _find(path: str, names: Mapping[str, Any]) -> Any:
+    found: Any = names
+    for part in path.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            raise DeciderUnavailable(decider="script", why=f"{{{path}}} has no value here")
+        found = found[part]
+    return found

@@ -1,0 +1,96 @@
+"""What a decider may answer, and how an answer is stored.
+
+Guarantees: a decision is a value; `encode` and `decode` are inverse, and a body
+that `decode` does not know is refused by name, never guessed at.
+
+Does not check that a tool exists or that arguments fit: that is done when the
+decision is recorded, and a call that does not fit becomes an observation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from runs.errors import UndecodableDecision
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, init=False)
+class ToolCall:
+    """One call that a decision asks for: a tool's name and its raw arguments."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+    def __init__(self, tool: str, /, **arguments: Any) -> None:
+        object.__setattr__(self, "tool", tool)
+        object.__setattr__(self, "arguments", MappingProxyType(dict(arguments)))
+
+
+@dataclass(frozen=True, init=False)
+class CallTools:
+    """Perform these calls, in this order."""
+
+    calls: tuple[ToolCall, ...]
+
+    def __init__(self, *calls: ToolCall) -> None:
+        object.__setattr__(self, "calls", tuple(calls))
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The run is complete. `result` is any JSON value."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The run cannot reach its goal."""
+
+    reason: str = field(default="")
+
+
+Decision = CallTools | Finish | Fail
+
+
+def encode(decision: Decision) -> dict[str, Any]:
+    """The stored form, JSON with a schema version; raises for what has no JSON form."""
+    match decision:
+        case CallTools(calls):
+            plain = [{"tool": c.tool, "arguments": _plain(dict(c.arguments))} for c in calls]
+            return {"v": SCHEMA_VERSION, "kind": "call_tools", "calls": plain}
+        case Finish(result):
+            return {"v": SCHEMA_VERSION, "kind": "finish", "result": _plain(result)}
+        case Fail(reason):
+            return {"v": SCHEMA_VERSION, "kind": "fail", "reason": reason}
+
+
+def decode(body: Any, *, where: str) -> Decision:
+    """The decision that `encode` stored; raises `UndecodableDecision` naming `where`."""
+    match body:
+        case {"v": 1, "kind": "call_tools", "calls": [*calls], **rest} if not rest:
+            return CallTools(*(_decode_call(call, where=where) for call in calls))
+        case {"v": 1, "kind": "finish", "result": result, **rest} if not rest:
+            return Finish(result)
+        case {"v": 1, "kind": "fail", "reason": str(reason), **rest} if not rest:
+            return Fail(reason)
+        case {"v": version, "kind": kind}:
+            raise UndecodableDecision(where=where, why=f"kind {kind!r} in version {version!r}")
+    raise UndecodableDecision(where=where, why=f"not a decision: {str(body)[:200]}")
+
+
+def _plain(value: Any) -> Any:
+    """JSON values for what Python code decides with: decimals and dates become text."""
+    return to_jsonable_python(value, inf_nan_mode="constants")
+
+
+def _decode_call(call: Any, *, where: str) -> ToolCall:
+    match call:
+        case {"tool": str(tool), "arguments": dict(arguments), **rest} if not rest:
+            return ToolCall(tool, **arguments)
+    raise UndecodableDecision(where=where, why=f"not a tool call: {str(call)[:200]}")

@@ -1,0 +1,318 @@
+"""The engine: drives one claimed run from what is recorded to what is next.
+
+Guarantees: every line asks first "is it recorded already?", and that is all that
+resuming means; nothing remote happens while a change is pending, and everything
+between two remote calls is one commit, so a steady tool step costs two: decision,
+intent and send window before the call; outcome, checkpoint and the next step's
+opening after it.
+
+Does not wait: where a date, a signature or a person is due, the run is given back.
+"""
+
+import threading
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, assert_never
+from uuid import UUID
+
+from runs import decisions, deciders, events
+from runs.agents import Agent, get_agent
+from runs.commit import NewDecision
+from runs.context import encode_checkpoint
+from runs.decisions import CallTools, Decision, Fail, Finish
+from runs.errors import LeaseLost, UnknownAgent
+from runs.lease import claim, heartbeat
+from runs.models import TEXT_LIMIT
+from runs.operations import (
+    cancel_operation,
+    keep_as_late_evidence,
+    lose_outcome,
+    open_operation,
+    perform,
+    plan_operation,
+)
+from runs.reconciliation import reconcile
+from runs.state import RUN_EDGES, OperationEvent, OperationStatus, RunEvent, RunState
+from runs.work import Work, load, to_observed
+from tools.canonical import check_json
+from tools.errors import UnknownTool
+from tools.redaction import bound_text
+from tools.registry import get_tool
+
+MAX_CALLS: Final = 32
+# Decisions in a row that could not be used, or tries that brought none.
+MAX_FAILURES: Final = 3
+DECIDER_SECONDS: Final = 600.0
+# A worker that lacks an agent or tool leaves the run to one that has it.
+UNSERVED_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Slice:
+    """How much one task does of one run before others get a turn."""
+
+    steps: int = 50
+    seconds: float = 20.0
+
+
+@dataclass
+class Progress:
+    """What one call of `advance` did."""
+
+    claimed: bool = False
+    lease_lost: bool = False
+    steps: int = 0
+    state: RunState | None = None
+    yielded: bool = False
+
+
+_draining = threading.Event()
+
+
+def drain(on: bool = True) -> None:
+    """Let every run of this process go at its next step: the process is to end."""
+    _draining.set() if on else _draining.clear()
+
+
+def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
+    """Claim a run that is due and drive it until it waits, ends or its turn is over.
+
+    `owner` names the worker. Returns at once where nothing is due or somebody else
+    holds the run. Safe to call any number of times, from anywhere.
+    """
+    progress = Progress()
+    claimed = claim(run_id=run_id, owner=owner)
+    if claimed is None:
+        return progress
+    progress.claimed = True
+    with heartbeat.keeping(claimed.lease):
+        work = load(claimed)
+        try:
+            _drive(work, turn or Slice(), progress)
+        except LeaseLost:
+            progress.lease_lost = True
+            events.emit(
+                events.Name.LEASE_LOST,
+                run_id=run_id,
+                fence_token=work.lease.fence_token,
+            )
+            keep_as_late_evidence(work.change.observations)
+        progress.state = work.state
+    events.emit(events.Name.RUN_RELEASED, run_id=run_id, state=work.state)
+    return progress
+
+
+def _drive(work: Work, turn: Slice, progress: Progress) -> None:
+    ends = monotonic() + turn.seconds
+    try:
+        agent = get_agent(work.agent)
+    except UnknownAgent:
+        work.release(wake_in=UNSERVED_SECONDS)
+        return
+    _resume(work)
+    while True:
+        if _must_cancel(work):
+            return _cancel(work)
+        if work.state is RunState.READY:
+            progress.yielded = (
+                progress.steps >= turn.steps or monotonic() > ends or _draining.is_set()
+            )
+            if progress.yielded:
+                return work.release(wake_in=0)
+            if reached := _reached_limit(work, agent):
+                return _fail(work, reached)
+            _open_step(work)
+        if work.decision is None and not _decide(work, agent):
+            return
+        while (operation := open_operation(work)) is not None:
+            if _must_cancel(work):
+                break
+            match OperationStatus(operation.status):
+                case OperationStatus.AWAITING_APPROVAL:
+                    return _hold(work)
+                case _ if not _is_served(operation.tool):
+                    return work.release(wake_in=UNSERVED_SECONDS)
+                case OperationStatus.PREPARED:
+                    going_on = perform(work, operation, event=OperationEvent.SEND)
+                case OperationStatus.UNKNOWN:
+                    going_on = reconcile(work, operation)
+                case status:
+                    raise AssertionError(f"an open operation is {status} between calls")
+            if not going_on:
+                return
+        else:
+            progress.steps += 1
+            if _close_step(work):
+                return
+
+
+def _resume(work: Work) -> None:
+    """Begin a new attempt at an open step; what a vanished sender left is unknown."""
+    if work.step_id is None or work.state is RunState.WAITING_FOR_APPROVAL:
+        return
+    work.attempt += 1
+    work.change.open_attempt = work.attempt
+    operation = open_operation(work)
+    if work.state is RunState.TOOL_RUNNING and operation is not None:
+        reason = f"taken over under token {work.lease.fence_token}: its sender is gone"
+        lose_outcome(work, operation, reason=reason, event=RunEvent.TAKE_OVER)
+    else:
+        work.move(RunEvent.RESUME)
+
+
+def _open_step(work: Work) -> None:
+    work.step_number += 1
+    work.attempt = 1
+    work.decision = None
+    work.operations = []
+    work.change.run["step_number"] = work.step_number
+    work.change.open_step = work.step_number
+    work.change.open_attempt = 1
+    work.move(RunEvent.OPEN_STEP)
+
+
+def _decide(work: Work, agent: Agent) -> bool:
+    """Ask the decider and plan what it said. False when the run was parked or failed."""
+    work.commit()
+    work.lease.expect(DECIDER_SECONDS)
+    events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
+    try:
+        decision, body = _ask(work, agent)
+    except Exception as error:  # noqa: BLE001  a decider is somebody else's code
+        return _decider_failed(work, error)
+    events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
+    work.decision = decision
+    calls = decision.calls if isinstance(decision, CallTools) else ()
+    work.change.decision = NewDecision(
+        kind=body["kind"],
+        body=body,
+        decider=bound_text(agent.decider_name, 100),
+        agent_version=agent.version,
+        tool_versions=_tool_versions(calls),
+    )
+    work.move(RunEvent.RECORD_DECISION)
+    work.operations = [
+        plan_operation(work, agent=agent, ordinal=ordinal, call=call)
+        for ordinal, call in enumerate(calls)
+    ]
+    refused = any(operation.status == OperationStatus.CANCELLED for operation in work.operations)
+    _count_failures(work, work.failures + 1 if refused else 0)
+    return True
+
+
+def _ask(work: Work, agent: Agent) -> tuple[Decision, dict[str, object]]:
+    """The decider's answer as it will be stored; raises whatever makes it unusable."""
+    body = decisions.encode(deciders.ask(agent.decider, work.context))
+    check_json(body, field="decision")
+    decision = decisions.decode(body, where=f"run {work.run_id} step {work.step_number}")
+    if isinstance(decision, CallTools) and not 0 < len(decision.calls) <= MAX_CALLS:
+        raise ValueError(f"a decision calls 1 to {MAX_CALLS} tools, not {len(decision.calls)}")
+    return decision, body
+
+
+def _decider_failed(work: Work, error: Exception) -> bool:
+    reason = bound_text(f"{type(error).__name__}: {error}", TEXT_LIMIT)
+    _count_failures(work, work.failures + 1)
+    if work.failures >= MAX_FAILURES:
+        _fail(work, f"no decision in {work.failures} tries; the last: {reason}")
+        return False
+    work.move(RunEvent.DECIDER_FAILED, reason)
+    work.release(wake_in=float(2**work.failures), attempt_outcome="failed")
+    return False
+
+
+def _close_step(work: Work) -> bool:
+    """Plan the end of the step. True when it was the run's end too, which is committed."""
+    last = to_observed(work.operations[-1]) if work.operations else None
+    work.change.checkpoint = encode_checkpoint(step_number=work.step_number, last=last)
+    match work.decision:
+        case Finish(result=result):
+            work.change.run["result"] = result
+            work.move(RunEvent.COMPLETE)
+            _finish(work)
+            return True
+        case Fail(reason=reason):
+            _fail(work, reason or "the decider gave up")
+            return True
+        case CallTools():
+            if work.failures >= MAX_FAILURES:
+                _fail(work, f"{work.failures} decisions in a row had calls that cannot be made")
+                return True
+        case None:
+            raise AssertionError("a step closes only after its decision")
+        case _ as never:
+            assert_never(never)
+    if work.window is not None:
+        work.window.extend(to_observed(operation) for operation in work.operations)
+    work.change.close_attempt = "done"
+    work.change.close_step = True
+    work.move(RunEvent.CLOSE_STEP)
+    return False
+
+
+def _hold(work: Work) -> None:
+    if work.state is not RunState.WAITING_FOR_APPROVAL:
+        work.move(RunEvent.HOLD)
+    work.release(wake_in=None)
+
+
+def _must_cancel(work: Work) -> bool:
+    return work.cancel_requested_by is not None and (work.state, RunEvent.CANCEL) in RUN_EDGES
+
+
+def _cancel(work: Work) -> None:
+    for operation in work.operations:
+        if operation.settled_at is None:
+            cancel_operation(work, operation)
+    work.move(RunEvent.CANCEL, f"asked for by {work.cancel_requested_by}")
+    _finish(work)
+
+
+def _fail(work: Work, reason: str) -> None:
+    work.change.run["error"] = bound_text(reason, TEXT_LIMIT)
+    work.move(RunEvent.FAIL, reason)
+    _finish(work)
+
+
+def _finish(work: Work) -> None:
+    """Commit a final state: the step ends with it, and nobody is due any more."""
+    work.change.run["finished_at"] = work.now
+    if work.step_id is not None and work.change.open_step is None:
+        work.change.close_step = True
+    work.release(wake_in=None, attempt_outcome="done")
+
+
+def _reached_limit(work: Work, agent: Agent) -> str:
+    budget = agent.budget
+    if budget.steps is not None and work.step_number >= budget.steps:
+        return f"budget: {budget.steps} steps are used"
+    if budget.duration is not None and work.now - work.created_at > budget.duration:
+        return f"budget: it ran longer than {budget.duration}"
+    return ""
+
+
+def _count_failures(work: Work, failures: int) -> None:
+    if failures != work.failures:
+        work.failures = failures
+        work.change.run["failures"] = failures
+
+
+def _tool_versions(calls: tuple[decisions.ToolCall, ...]) -> dict[str, str]:
+    versions = {}
+    for name in {call.tool for call in calls}:
+        try:
+            versions[name] = get_tool(name).version
+        except UnknownTool:
+            continue
+    return versions
+
+
+def _is_served(tool: str) -> bool:
+    try:
+        get_tool(tool)
+    except UnknownTool:
+        return False
+    return True
+
+
+__all__ = ["Progress", "Slice", "advance", "drain"]

@@ -1,0 +1,104 @@
+"""Every condition that the kernel reports, one class each.
+
+RunsError
+├── LeaseLost            another worker may hold the run: stop, write nothing
+├── NotPermitted         the actor lacks a scope
+├── UnknownAgent         no agent of that name is registered
+├── UnknownRun           no run of that id
+├── UnknownOperation     no operation of that id
+├── KeyReused            an idempotency key came back with another request
+├── KeyInUse             the first request with this key is still being written
+├── InvalidInput         a field of a request cannot be stored
+├── WrongState           the run's state does not allow the request
+├── UndecodableDecision  a stored decision has an unknown form
+└── DeciderUnavailable   the agent's decider cannot be asked here
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RunsError(Exception):
+    """Base of all conditions below."""
+
+
+class LeaseLost(RunsError):
+    def __init__(self, *, run_id: str, fence_token: int) -> None:
+        self.run_id, self.fence_token = run_id, fence_token
+        super().__init__(f"Run {run_id} is no longer held under token {fence_token}.")
+
+
+class NotPermitted(RunsError):
+    def __init__(self, *, actor: str, scope: str) -> None:
+        self.actor, self.scope = actor, scope
+        super().__init__(f"{actor} lacks the scope {scope!r}; use a token that has it.")
+
+
+class UnknownAgent(RunsError):
+    def __init__(self, *, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = sorted(known)
+        close = get_close_matches(name, self.known, n=1)
+        if close:
+            fix = f"Did you mean {close[0]!r}?"
+        elif self.known:
+            fix = f"Registered: {', '.join(self.known)}."
+        else:
+            fix = "No agent is registered; list the Django apps that hold yours in AGENTOPS_APPS."
+        super().__init__(f"agent: no agent is called {name!r}. {fix}")
+
+
+class UnknownRun(RunsError):
+    def __init__(self, *, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run: there is no run {run_id!r}; list_runs shows those that exist.")
+
+
+class UnknownOperation(RunsError):
+    def __init__(self, *, operation_id: str) -> None:
+        self.operation_id = operation_id
+        super().__init__(
+            f"operation: there is no operation {operation_id!r}; "
+            "list_operations shows those that exist."
+        )
+
+
+class KeyReused(RunsError):
+    def __init__(self, *, key: str, run_id: str) -> None:
+        self.key, self.run_id = key, run_id
+        super().__init__(
+            f"Idempotency-Key: {key!r} already names run {run_id} with another request; "
+            "use a new key for a new request."
+        )
+
+
+class KeyInUse(RunsError):
+    def __init__(self, *, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"Idempotency-Key: the first request with {key!r} is still in flight; try again."
+        )
+
+
+class InvalidInput(RunsError):
+    def __init__(self, *, field: str, value: str, fix: str) -> None:
+        self.field, self.value, self.fix = field, value, fix
+        super().__init__(f"{field}: {value} is not possible. {fix}")
+
+
+class WrongState(RunsError):
+    def __init__(self, *, run_id: str, state: str, request: str) -> None:
+        self.run_id, self.state, self.request = run_id, state, request
+        super().__init__(f"Run {run_id} is {state}: it can no longer be asked to {request}.")
+
+
+class UndecodableDecision(RunsError):
+    def __init__(self, *, where: str, why: str) -> None:
+        self.where, self.why = where, why
+        super().__init__(f"The decision of {where} cannot be read: {why}.")
+
+
+class DeciderUnavailable(RunsError):
+    def __init__(self, *, decider: str, why: str) -> None:
+        self.decider, self.why = decider, why
+        super().__init__(f"{decider} cannot decide: {why}.")

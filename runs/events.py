@@ -1,0 +1,54 @@
+"""Named events of the kernel, for whoever listens: logs, traces, crash tests.
+
+Guarantees: subscribers are called in the emitting thread, in order of
+subscription, at the moment the event happens.
+
+Does not carry text: an event is a name and ids. A subscriber that raises breaks
+the step it listens to; one that must not do that catches for itself.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+
+class Name(StrEnum):
+    RUN_CLAIMED = "run_claimed"
+    COMMIT_STARTING = "commit_starting"
+    COMMIT_DONE = "commit_done"
+    DECIDER_STARTING = "decider_starting"
+    DECIDER_DONE = "decider_done"
+    CALL_STARTING = "call_starting"
+    CALL_DONE = "call_done"
+    LOOK_UP_STARTING = "look_up_starting"
+    LOOK_UP_DONE = "look_up_done"
+    LEASE_LOST = "lease_lost"
+    LATE_EVIDENCE = "late_evidence"
+    HINT_LOST = "hint_lost"
+    RUN_RELEASED = "run_released"
+
+
+@dataclass(frozen=True)
+class Event:
+    name: Name
+    fields: MappingProxyType[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+Subscriber = Callable[[Event], None]
+_subscribers: Final[list[Subscriber]] = []
+
+
+def subscribe(subscriber: Subscriber) -> Callable[[], None]:
+    """Call `subscriber` for every event from now on; returns the function that ends it."""
+    _subscribers.append(subscriber)
+    return lambda: _subscribers.remove(subscriber)
+
+
+def emit(name: Name, /, **fields: Any) -> None:
+    """Tell every subscriber. Costs next to nothing when there is none."""
+    if _subscribers:
+        event = Event(name=name, fields=MappingProxyType(fields))
+        for subscriber in tuple(_subscribers):
+            subscriber(event)

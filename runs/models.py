@@ -1,0 +1,379 @@
+"""The execution model: eight kinds of rows that say where every run stands.
+
+Guarantees: with the triggers of `triggers.py`, every row here is either current
+truth (run, step, attempt, operation) or append-only evidence (decision,
+observation, checkpoint, transition). All times are the database's.
+
+Does not decide anything: rows are written by `commit.py` (a lease holder) and
+`commands.py` (a caller), and read by everybody.
+"""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q, Value
+from django.db.models.functions import Concat, Now
+from django.db.models.lookups import In
+from uuid_utils.compat import uuid7
+
+from runs.state import (
+    OPERATION_EDGES,
+    RUN_EDGES,
+    SETTLED_STATUSES,
+    UNCERTAIN_STATES,
+    UNDATED_STATES,
+    OperationEvent,
+    OperationStatus,
+    RunEvent,
+    RunState,
+    edge_names,
+)
+from runs.triggers import OPERATION_TRIGGERS, RUN_TRIGGERS, append_only
+
+NAME = 100
+TEXT_LIMIT = 2_000
+
+
+def _choices(values: type[RunState | OperationStatus]) -> list[tuple[str, str]]:
+    return [(str(value), value.replace("_", " ").capitalize()) for value in values]
+
+
+class AgentRun(models.Model):
+    """One durable goal of one agent."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    agent = models.CharField(max_length=NAME)
+    agent_version = models.CharField(max_length=64)
+    state = models.CharField(max_length=32, choices=_choices(RunState), default=RunState.READY)
+    objective = models.TextField(blank=True)
+    input = models.JSONField(default=dict)
+    labels = models.JSONField(default=dict)
+    result = models.JSONField(null=True)
+    error = models.TextField(blank=True)
+    created_by = models.CharField(max_length=NAME)
+    idempotency_key = models.CharField(max_length=255, null=True)
+    request_digest = models.CharField(max_length=64)
+    version = models.BigIntegerField(default=1)
+    step_number = models.IntegerField(default=0, help_text="the newest step; 0 before the first")
+    failures = models.IntegerField(default=0, help_text="tries without a usable decision in a row")
+    # The lease. The token only grows; it is the generation that may advance the run.
+    fence_token = models.BigIntegerField(default=0)
+    lease_owner = models.CharField(max_length=NAME, blank=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    # When a worker is due; and when the sweep looks next, which is later while
+    # somebody was just told or holds the lease, so that one sweep tells each run once.
+    wake_at = models.DateTimeField(null=True)
+    sweep_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    cancel_requested_by = models.CharField(max_length=NAME, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = "run"
+        constraints = [
+            models.CheckConstraint(name="run_state_known", condition=Q(state__in=list(RunState))),
+            models.CheckConstraint(
+                name="run_has_a_next_mover",
+                condition=Q(state__in=sorted(UNDATED_STATES)) | Q(wake_at__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="run_lease_has_owner",
+                condition=Q(lease_expires_at__isnull=True, lease_owner="")
+                | (Q(lease_expires_at__isnull=False) & ~Q(lease_owner="")),
+            ),
+            models.UniqueConstraint(
+                name="run_unique_idempotency_key",
+                fields=["created_by", "idempotency_key"],
+                condition=Q(idempotency_key__isnull=False),
+            ),
+        ]
+        indexes = [
+            # `state` stands in no index here, so that most commits stay heap-only.
+            models.Index(
+                name="run_sweep", fields=["sweep_at"], condition=Q(sweep_at__isnull=False)
+            ),
+            models.Index(name="run_newest", fields=["-created_at", "-id"]),
+        ]
+        triggers = RUN_TRIGGERS
+
+    def __str__(self) -> str:
+        return f"{self.agent} {self.id}"
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether an external effect of this run may or may not have happened."""
+        return self.state in UNCERTAIN_STATES
+
+
+class Step(models.Model):
+    """One decision and what it caused. Closed by the checkpoint that follows it."""
+
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="steps", db_index=False)
+    number = models.IntegerField()
+    opened_at = models.DateTimeField(db_default=Now())
+    closed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(name="step_unique_number", fields=["run", "number"]),
+            models.UniqueConstraint(
+                name="step_one_open_per_run", fields=["run"], condition=Q(closed_at__isnull=True)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"step {self.number}"
+
+
+class StepAttempt(models.Model):
+    """One execution of a step by one worker under one fencing token."""
+
+    class Outcome(models.TextChoices):
+        DONE = "done", "Step closed"
+        PARKED = "parked", "Given back until something is due"
+        LOST = "lost", "Its worker lost the lease or died"
+        FAILED = "failed", "No usable decision"
+
+    step = models.ForeignKey(Step, models.CASCADE, related_name="attempts", db_index=False)
+    number = models.IntegerField()
+    fence_token = models.BigIntegerField()
+    worker = models.CharField(max_length=NAME)
+    started_at = models.DateTimeField(db_default=Now())
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=16, blank=True, choices=Outcome.choices)
+
+    class Meta:
+        verbose_name = "attempt"
+        constraints = [
+            models.UniqueConstraint(name="attempt_unique_token", fields=["step", "fence_token"]),
+            models.UniqueConstraint(
+                name="attempt_one_open_per_step",
+                fields=["step"],
+                condition=Q(ended_at__isnull=True),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} under token {self.fence_token}"
+
+
+class ModelDecision(models.Model):
+    """The recorded answer of the decider for a step. The first one recorded wins."""
+
+    step = models.OneToOneField(Step, models.CASCADE, primary_key=True, related_name="decision")
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="+", db_index=False)
+    fence_token = models.BigIntegerField()
+    kind = models.CharField(max_length=32)
+    body = models.JSONField(help_text="the decision, encoded by runs.decisions")
+    decider = models.CharField(max_length=NAME)
+    agent_version = models.CharField(max_length=64)
+    tool_versions = models.JSONField(default=dict)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "decision"
+        triggers = append_only("decision")
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+class ToolOperation(models.Model):
+    """One intended external effect, with one id for life."""
+
+    id = models.CharField(primary_key=True, max_length=64)
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="operations", db_index=False)
+    step = models.ForeignKey(Step, models.CASCADE, related_name="operations", db_index=False)
+    step_number = models.IntegerField()
+    ordinal = models.IntegerField(help_text="the call's place in the recorded decision, from 0")
+    run_version = models.BigIntegerField(help_text="the run's version at the last write")
+    status = models.CharField(max_length=32, choices=_choices(OperationStatus))
+    tool = models.CharField(max_length=NAME)
+    tool_version = models.CharField(max_length=64, blank=True)
+    effect_type = models.CharField(max_length=32, blank=True)
+    provider = models.CharField(max_length=NAME, blank=True)
+    account = models.CharField(max_length=NAME, blank=True)
+    arguments = models.JSONField()
+    arguments_digest = models.CharField(max_length=64)
+    sensitive = ArrayField(models.CharField(max_length=NAME), default=list)
+    intent = models.CharField(max_length=64, blank=True)
+    idempotency_key = models.CharField(max_length=255)
+    key_expires_at = models.DateTimeField(null=True)
+    policy_outcome = models.CharField(max_length=32, blank=True)
+    policy_rule = models.TextField(blank=True)
+    policy_version = models.CharField(max_length=64, blank=True)
+    fence_token = models.BigIntegerField(default=0, help_text="of the newest send")
+    attempts = models.IntegerField(default=0, help_text="sends begun")
+    look_ups = models.IntegerField(default=0, help_text="reconciliations tried")
+    first_sent_at = models.DateTimeField(null=True)
+    last_sent_at = models.DateTimeField(null=True)
+    in_flight_until = models.DateTimeField(
+        null=True, help_text="until then an earlier send may still be on its way"
+    )
+    unknown_since = models.DateTimeField(
+        null=True, help_text="set by the first unknown outcome, cleared only by an answer"
+    )
+    next_reconcile_at = models.DateTimeField(null=True)
+    external_ref = models.CharField(max_length=255, blank=True)
+    result = models.JSONField(null=True)
+    error = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    settled_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = "operation"
+        constraints = [
+            models.UniqueConstraint(
+                name="operation_unique_place", fields=["run", "step_number", "ordinal"]
+            ),
+            models.CheckConstraint(
+                name="operation_status_known", condition=Q(status__in=list(OperationStatus))
+            ),
+            models.CheckConstraint(
+                name="operation_sent_under_a_token",
+                condition=~Q(status__in=["RUNNING", "UNKNOWN"])
+                | Q(first_sent_at__isnull=False, fence_token__gt=0, attempts__gt=0),
+            ),
+            models.CheckConstraint(
+                name="operation_unknown_is_dated",
+                condition=~Q(status=OperationStatus.UNKNOWN) | Q(unknown_since__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="operation_settled_is_dated",
+                condition=Q(status__in=sorted(SETTLED_STATUSES), settled_at__isnull=False)
+                | (~Q(status__in=sorted(SETTLED_STATUSES)) & Q(settled_at__isnull=True)),
+            ),
+        ]
+        indexes = [
+            models.Index(
+                name="operation_unknown",
+                fields=["unknown_since"],
+                condition=Q(status=OperationStatus.UNKNOWN),
+            ),
+            models.Index(name="operation_newest", fields=["-created_at", "-id"]),
+        ]
+        triggers = OPERATION_TRIGGERS
+
+    def __str__(self) -> str:
+        return f"{self.tool} {self.id}"
+
+
+class ToolObservation(models.Model):
+    """One thing learned about an operation. Evidence: it moves no state by itself."""
+
+    class Source(models.TextChoices):
+        WORKER = "worker", "The worker that sent it"
+        STALE_WORKER = "stale_worker", "A worker whose lease or deadline was over"
+        LOOK_UP = "look_up", "A question to the provider"
+        PERSON = "person", "A person"
+
+    class Verdict(models.TextChoices):
+        COMMITTED = "committed", "It happened"
+        REJECTED = "rejected", "Refused for good"
+        NOT_SENT = "not_sent", "Nothing left the process"
+        UNKNOWN = "unknown", "It may or may not have happened"
+        NOT_FOUND = "not_found", "The provider does not know it (yet)"
+        INDETERMINATE = "indeterminate", "The provider could not say"
+
+    operation = models.ForeignKey(
+        ToolOperation, models.CASCADE, related_name="observations", db_index=False
+    )
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="+", db_index=False)
+    source = models.CharField(max_length=16, choices=Source.choices)
+    verdict = models.CharField(max_length=16, choices=Verdict.choices)
+    stage = models.CharField(max_length=16, blank=True, help_text="where a call was interrupted")
+    detail = models.TextField(blank=True)
+    result = models.JSONField(null=True)
+    external_ref = models.CharField(max_length=255, blank=True)
+    attempt = models.IntegerField(help_text="the send it speaks about, from 1")
+    fence_token = models.BigIntegerField()
+    observed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "observation"
+        indexes = [models.Index(name="observation_of", fields=["operation", "id"])]
+        triggers = append_only("observation")
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.verdict}"
+
+
+class Checkpoint(models.Model):
+    """The canonical state after a step, from which any worker continues."""
+
+    step = models.OneToOneField(Step, models.CASCADE, primary_key=True, related_name="checkpoint")
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="+", db_index=False)
+    state = models.JSONField(help_text="encoded by runs.context, with a schema version")
+    fence_token = models.BigIntegerField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        triggers = append_only("checkpoint")
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.step_id}"
+
+
+_EDGE = Concat("from_state", Value(" "), "event", Value(" "), "to_state")
+
+
+class Transition(models.Model):
+    """One edge that a run, or one of its operations, took."""
+
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="journal", db_index=False)
+    version = models.BigIntegerField(help_text="the run's version that this edge led to")
+    operation = models.ForeignKey(
+        ToolOperation, models.CASCADE, null=True, related_name="journal", db_index=False
+    )
+    event = models.CharField(max_length=24)
+    from_state = models.CharField(max_length=32, blank=True)
+    to_state = models.CharField(max_length=32)
+    reason = models.TextField(blank=True)
+    actor = models.CharField(max_length=NAME)
+    fence_token = models.BigIntegerField()
+    step_number = models.IntegerField()
+    attempt = models.IntegerField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="transition_is_a_legal_edge",
+                condition=(Q(operation__isnull=True) & Q(In(_EDGE, edge_names(RUN_EDGES))))
+                | (Q(operation__isnull=False) & Q(In(_EDGE, edge_names(OPERATION_EDGES)))),
+            ),
+        ]
+        indexes = [models.Index(name="transition_of_run", fields=["run", "version", "id"])]
+        triggers = append_only("transition")
+
+    def __str__(self) -> str:
+        return f"{self.from_state or '·'} → {self.to_state}"
+
+
+class Sweep(models.Model):
+    """When a sweep last ran, whoever ran it: the sign that sweeps are alive."""
+
+    name = models.CharField(primary_key=True, max_length=NAME)
+    last_run_at = models.DateTimeField(db_default=Now())
+    found = models.IntegerField(default=0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+__all__ = [
+    "AgentRun",
+    "Checkpoint",
+    "ModelDecision",
+    "OperationEvent",
+    "OperationStatus",
+    "RunEvent",
+    "RunState",
+    "Step",
+    "StepAttempt",
+    "Sweep",
+    "ToolObservation",
+    "ToolOperation",
+    "Transition",
+]

@@ -1,0 +1,42 @@
+"""Telling a worker that a run is due: a hint, never the truth.
+
+Guarantees: a hint leaves only after the commit that made the run due, and one
+that cannot leave breaks nothing, because the sweep finds the row.
+
+Does not say that anybody heard it.
+"""
+
+from typing import Final
+from uuid import UUID
+
+import celery
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from runs import events
+
+# Older than this, the sweep has told somebody again.
+HINT_SECONDS: Final = 60
+
+
+def hint_after_commit(run_id: UUID, *, operation_id: str | None = None) -> None:
+    """Publish the hint once the current transaction has committed."""
+    transaction.on_commit(lambda: hint(run_id, operation_id=operation_id), robust=True)
+
+
+def hint(run_id: UUID, *, operation_id: str | None = None) -> bool:
+    """Publish one hint; False (and an event) when the broker cannot be reached.
+
+    With `operation_id` the message is named after the reconciliation it asks for.
+    """
+    task, argument = "runs.advance_run", str(run_id)
+    if operation_id is not None:
+        task, argument = "runs.reconcile_operation", operation_id
+    try:
+        celery.current_app.send_task(
+            task, args=[argument], retry=False, expires=HINT_SECONDS, ignore_result=True
+        )
+    except (OperationalError, OSError) as error:
+        events.emit(events.Name.HINT_LOST, run_id=run_id, error=type(error).__name__)
+        return False
+    return True

@@ -1,0 +1,206 @@
+"""A run as the holder of its lease sees it, and the change it is about to commit.
+
+Guarantees: every state in memory was reached by a legal edge, and each edge has a
+journal row in the pending change; `commit` writes all of it or raises `LeaseLost`.
+Loading costs the same however long the run is: the open step, its decision and
+its operations.
+
+Does not decide what to do next; `engine.py` does.
+"""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from runs import decisions
+from runs.commit import Change, Edge, Held, Release, commit_if_held
+from runs.context import WINDOW, Context, Observed
+from runs.decisions import Decision
+from runs.lease import Claimed, Lease
+from runs.models import TEXT_LIMIT, Step, ToolObservation, ToolOperation
+from runs.state import (
+    OPERATION_EDGES,
+    RUN_EDGES,
+    OperationEvent,
+    OperationStatus,
+    RunEvent,
+    RunState,
+    next_operation_status,
+    next_run_state,
+)
+from tools.redaction import bound_text
+
+
+@dataclass
+class Work:
+    """One claimed run. Fields mirror the rows as they will stand after `commit`."""
+
+    lease: Lease
+    run_id: UUID
+    agent: str
+    objective: str
+    input: Any
+    created_at: datetime
+    state: RunState
+    version: int
+    step_number: int
+    failures: int
+    cancel_requested_by: str | None
+    clock: tuple[datetime, float]
+    step_id: int | None = None
+    attempt: int = 0
+    attempt_id: int | None = None
+    decision: Decision | None = None
+    operations: list[ToolOperation] = field(default_factory=list)
+    change: Change = field(default_factory=Change)
+    # Loaded when a decider is first asked, then kept up to date in memory.
+    window: deque[Observed] | None = None
+
+    @property
+    def now(self) -> datetime:
+        """The database's time, carried on by this process's monotonic clock."""
+        at, monotonic = self.clock
+        return at + timedelta(seconds=time.monotonic() - monotonic)
+
+    @property
+    def context(self) -> Context:
+        if self.window is None:
+            self.window = deque(load_window(run_id=self.run_id), maxlen=WINDOW)
+        return Context(
+            run_id=str(self.run_id),
+            agent=self.agent,
+            objective=self.objective,
+            input=self.input,
+            step_number=self.step_number,
+            observations=tuple(self.window),
+        )
+
+    def move(self, event: RunEvent, reason: str = "") -> None:
+        """Plan the run's edge; raises `IllegalTransition` before anything is written."""
+        target = next_run_state(state=self.state, event=event)
+        why = reason or RUN_EDGES[self.state, event][1]
+        self._journal(event, self.state, target, why)
+        self.state = target
+        self.change.run["state"] = str(target)
+
+    def move_operation(
+        self, operation: ToolOperation, event: OperationEvent, reason: str = ""
+    ) -> None:
+        """Plan an operation's edge, and its row as it stands then."""
+        before = OperationStatus(operation.status) if operation.status else None
+        target = next_operation_status(status=before, event=event)
+        why = reason or OPERATION_EDGES[before, event][1]
+        self._journal(event, before or "", target, why, operation.id)
+        operation.status = target
+        if before is None:
+            self.change.new_operations.append(operation)
+        else:
+            self.change.touch(operation)
+
+    def observe(self, observation: ToolObservation) -> None:
+        self.change.observations.append(observation)
+
+    def commit(self) -> None:
+        """Write what is pending, if anything; raises `LeaseLost`."""
+        if not self.change:
+            return
+        asked_at = time.monotonic()
+        held = Held(
+            run_id=self.run_id,
+            version=self.version,
+            fence_token=self.lease.fence_token,
+            actor=self.lease.owner,
+            step_id=self.step_id,
+            attempt_id=self.attempt_id,
+        )
+        written = commit_if_held(held, self.change)
+        self.version = written.version
+        self.cancel_requested_by = written.cancel_requested_by
+        self.step_id = written.step_id or self.step_id
+        self.attempt_id = written.attempt_id or self.attempt_id
+        self.lease.extend(asked_at=asked_at, left=written.lease_left)
+        self.change = Change()
+
+    def release(self, *, wake_in: float | None, attempt_outcome: str = "parked") -> None:
+        """Give the lease back together with what is pending."""
+        if self.attempt_id is not None and not self.change.close_attempt:
+            self.change.close_attempt = attempt_outcome
+        self.change.release = Release(wake_in=wake_in)
+        self.commit()
+
+    def _journal(
+        self, event: str, before: str, after: str, reason: str, operation_id: str | None = None
+    ) -> None:
+        self.change.edges.append(
+            Edge(
+                event=event,
+                from_state=before,
+                to_state=after,
+                reason=bound_text(reason, TEXT_LIMIT),
+                step_number=self.step_number,
+                attempt=self.attempt,
+                operation_id=operation_id,
+            )
+        )
+
+
+def load(claimed: Claimed) -> Work:
+    """The claimed run with its open step, if it has one."""
+    row = claimed.row
+    work = Work(
+        lease=claimed.lease,
+        run_id=row["id"],
+        agent=row["agent"],
+        objective=row["objective"],
+        input=row["input"],
+        created_at=row["created_at"],
+        state=RunState(row["state"]),
+        version=row["version"],
+        step_number=row["step_number"],
+        failures=row["failures"],
+        cancel_requested_by=row["cancel_requested_by"] if row["cancel_requested_at"] else None,
+        clock=(claimed.now, time.monotonic()),
+    )
+    if work.state is RunState.READY:
+        return work
+    step = (
+        Step.objects.select_related("decision")
+        .prefetch_related("operations")
+        .filter(run_id=work.run_id, number=work.step_number, closed_at__isnull=True)
+        .first()
+    )
+    if step is not None:
+        work.step_id = step.pk
+        work.attempt = step.attempts.count()
+        work.operations = sorted(step.operations.all(), key=lambda one: one.ordinal)
+        if hasattr(step, "decision"):
+            work.decision = decisions.decode(
+                step.decision.body, where=f"run {work.run_id} step {step.number}"
+            )
+    return work
+
+
+def load_window(*, run_id: UUID) -> list[Observed]:
+    """The newest settled calls of a run, oldest first: one indexed query of bounded size."""
+    rows = ToolOperation.objects.filter(run_id=run_id, settled_at__isnull=False).order_by(
+        "-step_number", "-ordinal"
+    )
+    return [to_observed(row) for row in reversed(rows[:WINDOW])]
+
+
+def to_observed(operation: ToolOperation) -> Observed:
+    """The decider's view of a settled operation."""
+    return Observed(
+        operation_id=operation.id,
+        step_number=operation.step_number,
+        tool=operation.tool,
+        arguments=operation.arguments,
+        status=OperationStatus(operation.status),
+        result=operation.result,
+        error=operation.error,
+        external_ref=operation.external_ref,
+        is_write=operation.effect_type not in {"READ", ""},
+    )
