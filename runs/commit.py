@@ -19,10 +19,12 @@ because this is the hot path: the ORM's own work costs more than the commit.
 """
 
 import json
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, LiteralString, cast
+from functools import lru_cache
+from typing import Any, Final, cast
 from uuid import UUID
 
 import psycopg
@@ -144,9 +146,30 @@ def commit_if_held(held: Held, change: Change) -> Written:
 def _execute(sql: str, values: dict[str, Any]) -> Written | None:
     connection.ensure_connection()
     raw = cast("psycopg.Connection[Any]", connection.connection)
-    with psycopg.Cursor(raw) as cursor:
-        row = cursor.execute(cast(LiteralString, sql), values, prepare=True).fetchone()
+    text, names = _numbered(sql)
+    with psycopg.RawCursor(raw) as cursor:
+        cursor.execute(text, [values[name] for name in names], prepare=True)
+        row = cursor.fetchone()
     return None if row is None else Written(*row)
+
+
+@lru_cache(maxsize=256)
+def _numbered(sql: str) -> tuple[bytes, list[str]]:
+    """The statement with $1, $2 … and the names behind them.
+
+    Once per shape: psycopg keeps the parsed form of short statements only.
+    """
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[1] not in names:
+            names.append(found[1])
+        return f"${names.index(found[1]) + 1}"
+
+    return _NAMED.sub(number, sql).encode(), names
+
+
+_NAMED: Final = re.compile(r"%\((\w+)\)s")
 
 
 def _read_back(held: Held, change: Change) -> Written | None:
@@ -340,7 +363,7 @@ _IDENTITY: Final = {
     "account": "text",
     "arguments": "jsonb",
     "arguments_digest": "text",
-    "sensitive": "text[]",
+    "sensitive": "jsonb",
     "intent": "text",
     "idempotency_key": "text",
     "policy_outcome": "text",
@@ -365,7 +388,7 @@ _STANDING: Final = {
     "settled_at": "timestamptz",
 }
 _WHOLE: Final = {**_IDENTITY, **_STANDING}
-_JSON_COLUMNS: Final = frozenset({"arguments", "result"})
+_JSON_COLUMNS: Final = frozenset({"arguments", "result", "sensitive"})
 
 
 def _add_operation(
@@ -416,27 +439,22 @@ def _add_observation(
 
 
 def _add_edges(edges: list[Edge], parts: list[str], values: dict[str, Any]) -> None:
-    values |= {
-        "edge_operation": [edge.operation_id for edge in edges],
-        "edge_event": [edge.event for edge in edges],
-        "edge_from": [edge.from_state for edge in edges],
-        "edge_to": [edge.to_state for edge in edges],
-        "edge_reason": [edge.reason for edge in edges],
-        "edge_step": [edge.step_number for edge in edges],
-        "edge_attempt": [edge.attempt for edge in edges],
-    }
+    # One JSON value, whatever the number of edges: an array per column costs more to encode.
+    values["edges"] = json.dumps(
+        [
+            [edge.operation_id, edge.event, edge.from_state, edge.to_state, edge.reason,
+             edge.step_number, edge.attempt]
+            for edge in edges
+        ]
+    )  # fmt: skip
     parts.append("""journal AS (
         INSERT INTO runs_transition
             (run_id, version, operation_id, event, from_state, to_state, reason, actor,
              fence_token, step_number, attempt)
-        SELECT held.id, held.version, edge.operation, edge.event, edge.source, edge.target,
-               edge.reason, %(actor)s::text, held.fence_token, edge.step, edge.attempt
-        FROM held, unnest(%(edge_operation)s::text[], %(edge_event)s::text[],
-                          %(edge_from)s::text[], %(edge_to)s::text[], %(edge_reason)s::text[],
-                          %(edge_step)s::int[], %(edge_attempt)s::int[])
-             WITH ORDINALITY
-             AS edge (operation, event, source, target, reason, step, attempt, place)
-        ORDER BY edge.place)""")
+        SELECT held.id, held.version, edge->>0, edge->>1, edge->>2, edge->>3, edge->>4,
+               %(actor)s::text, held.fence_token, (edge->>5)::int, (edge->>6)::int
+        FROM held, json_array_elements(%(edges)s::json) WITH ORDINALITY AS listed (edge, place)
+        ORDER BY place)""")
 
 
 def _json(value: Any) -> str | None:

@@ -14,6 +14,7 @@ Does not stop a process that was paused: after its lease it may wake and act. It
 writes find another token (`commit.py`), and every call asks `left()` first.
 """
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -119,6 +120,8 @@ def claim(*, run_id: UUID, owner: str) -> Claimed | None:
     if found is None:
         return None
     row = dict(zip(_COLUMNS, found, strict=False))
+    # Django leaves JSON undecoded in a cursor of one's own.
+    row["input"] = json.loads(row["input"])
     lease = Lease(
         run_id=run_id,
         fence_token=row["fence_token"],

@@ -12,6 +12,54 @@ from typing import Final
 
 import pgtrigger
 
+from runs.state import OPERATION_EDGES, RUN_EDGES, SETTLED_STATUSES, UNDATED_STATES, edge_names
+
+
+
+def check_functions() -> str:
+    """The SQL functions behind the CHECK constraints, made from the pure table.
+
+    PL/pgSQL, because its plan is kept; an SQL function would be parsed by every statement.
+    """
+    return f"""
+CREATE OR REPLACE FUNCTION runs_is_legal_edge(
+    operation text, from_state text, event text, to_state text
+) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF operation IS NULL THEN
+        RETURN (from_state || ' ' || event || ' ' || to_state) IN ({_list(edge_names(RUN_EDGES))});
+    END IF;
+    RETURN (from_state || ' ' || event || ' ' || to_state) IN (
+        {_list(edge_names(OPERATION_EDGES))});
+END $$;
+
+CREATE OR REPLACE FUNCTION runs_may_be_undated(state text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN state IN ({_list(sorted(UNDATED_STATES))});
+END $$;
+
+CREATE OR REPLACE FUNCTION runs_operation_is_dated(
+    status text, attempts int, fence_token bigint, first_sent_at timestamptz,
+    unknown_since timestamptz, settled_at timestamptz
+) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF (status IN ({_list(sorted(SETTLED_STATUSES))})) <> (settled_at IS NOT NULL) THEN
+        RETURN false;
+    END IF;
+    IF status IN ('RUNNING', 'UNKNOWN')
+        AND (attempts < 1 OR fence_token < 1 OR first_sent_at IS NULL) THEN
+        RETURN false;
+    END IF;
+    RETURN status <> 'UNKNOWN' OR unknown_since IS NOT NULL;
+END $$;
+"""
+
+
+def _list(texts: list[str]) -> str:
+    return ", ".join(f"'{text}'" for text in texts)
+
+
 # The journal rows of a write carry its run version, so the rows that must explain
 # a new state are found by one index, however long the journal is.
 _WALK_THE_JOURNAL = """
@@ -55,6 +103,31 @@ def _journaled(
     )
 
 
+def _refusal(
+    *, name: str, operation: pgtrigger.Operation, condition: str, message: str, about: str
+) -> pgtrigger.Trigger:
+    """Refuse a write. The condition is the trigger's own, so a legal write calls no function."""
+    return pgtrigger.Trigger(
+        name=name,
+        when=pgtrigger.Before,
+        operation=operation,
+        condition=pgtrigger.Condition(condition) if condition else None,
+        func=f"RAISE EXCEPTION '{message}', {about} USING ERRCODE = 'check_violation';",
+    )
+
+
+OPERATION_IDENTITY: Final = (
+    "id",
+    "run_id",
+    "step_id",
+    "step_number",
+    "ordinal",
+    "tool",
+    "arguments",
+    "arguments_digest",
+    "idempotency_key",
+)
+
 RUN_TRIGGERS: Final = [
     _journaled(
         name="run_created_with_journal",
@@ -72,22 +145,15 @@ RUN_TRIGGERS: Final = [
         run="NEW.id",
         mine="NULL",
     ),
-    pgtrigger.Trigger(
+    _refusal(
         name="run_only_grows",
-        when=pgtrigger.Before,
         operation=pgtrigger.Update,
-        func="""
-            IF NEW.fence_token < OLD.fence_token THEN
-                RAISE EXCEPTION 'run %: fencing token % would shrink to %',
-                    OLD.id, OLD.fence_token, NEW.fence_token USING ERRCODE = 'check_violation';
-            END IF;
-            IF NEW.version < OLD.version
-                OR (NEW.state <> OLD.state AND NEW.version = OLD.version) THEN
-                RAISE EXCEPTION 'run %: a new state needs a larger version than %',
-                    OLD.id, OLD.version USING ERRCODE = 'check_violation';
-            END IF;
-            RETURN NEW;
+        condition="""
+            NEW.fence_token < OLD.fence_token OR NEW.version < OLD.version
+            OR (NEW.state <> OLD.state AND NEW.version = OLD.version)
         """,
+        message="run %: token and version only grow, and a new state needs a larger version",
+        about="OLD.id",
     ),
 ]
 
@@ -108,24 +174,22 @@ OPERATION_TRIGGERS: Final = [
         run="NEW.run_id",
         mine="NEW.id",
     ),
-    pgtrigger.Trigger(
+    # Named columns, so that a write which leaves them alone does not even fire it.
+    _refusal(
         name="operation_keeps_identity",
-        when=pgtrigger.Before,
-        operation=pgtrigger.Update,
-        func="""
-            IF (NEW.id, NEW.run_id, NEW.step_number, NEW.ordinal, NEW.tool, NEW.arguments,
-                NEW.arguments_digest, NEW.idempotency_key) IS DISTINCT FROM
-               (OLD.id, OLD.run_id, OLD.step_number, OLD.ordinal, OLD.tool, OLD.arguments,
-                OLD.arguments_digest, OLD.idempotency_key) THEN
-                RAISE EXCEPTION 'operation %: what it is cannot change', OLD.id
-                    USING ERRCODE = 'check_violation';
-            END IF;
-            IF NEW.fence_token < OLD.fence_token THEN
-                RAISE EXCEPTION 'operation %: fencing token % would shrink to %',
-                    OLD.id, OLD.fence_token, NEW.fence_token USING ERRCODE = 'check_violation';
-            END IF;
-            RETURN NEW;
-        """,
+        operation=pgtrigger.UpdateOf(*OPERATION_IDENTITY),
+        condition=" OR ".join(
+            f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in OPERATION_IDENTITY
+        ),
+        message="operation %: what it is cannot change",
+        about="OLD.id",
+    ),
+    _refusal(
+        name="operation_token_only_grows",
+        operation=pgtrigger.UpdateOf("fence_token"),
+        condition="NEW.fence_token < OLD.fence_token",
+        message="operation %: its fencing token only grows",
+        about="OLD.id",
     ),
 ]
 
@@ -133,14 +197,12 @@ OPERATION_TRIGGERS: Final = [
 def append_only(name: str) -> list[pgtrigger.Trigger]:
     """Rows that are never updated, and removed only after their run is (a purge)."""
     return [
-        pgtrigger.Trigger(
+        _refusal(
             name=f"{name}_never_changes",
-            when=pgtrigger.Before,
             operation=pgtrigger.Update,
-            func=f"""
-                RAISE EXCEPTION '{name} rows are append-only (run %)', OLD.run_id
-                    USING ERRCODE = 'check_violation';
-            """,
+            condition="",
+            message=f"{name} rows are append-only (run %)",
+            about="OLD.run_id",
         ),
         pgtrigger.Trigger(
             name=f"{name}_outlives_nothing_but_its_run",

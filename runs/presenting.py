@@ -1,0 +1,220 @@
+"""Rows as the JSON that callers read, without what they must not.
+
+Guarantees: values whose names a tool declared sensitive are hidden wherever they
+are shown: in arguments, results and observations of its operations, and in the
+input, result and error of the runs that use it. A page costs no query per row.
+
+Does not recognise secrets that nobody declared.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from runs import shapes
+from runs.agents import Agent, get_agent
+from runs.errors import UnknownAgent
+from runs.models import AgentRun, ToolObservation, ToolOperation
+from runs.state import OperationStatus, RunState
+from tools import Approve, EffectType
+from tools.errors import UnknownTool
+from tools.redaction import redact, scrub
+from tools.registry import get_tool
+from tools.spec import ToolSpec
+
+
+def present_run(run: AgentRun) -> shapes.Run:
+    """One run."""
+    return present_runs([run])[0]
+
+
+def present_runs(runs: Sequence[AgentRun]) -> list[shapes.Run]:
+    """Runs in the given order."""
+    hidden = _sensitive_of_runs(runs)
+    return [_present_run(run, hidden=hidden[run.id]) for run in runs]
+
+
+def present_operation(operation: ToolOperation) -> shapes.Operation:
+    """One operation with its observations, oldest first; prefetch them for a page."""
+    hidden = sensitive_names(operation)
+    seen = sorted(operation.observations.all(), key=lambda one: one.pk)
+    return shapes.Operation(
+        operation_id=operation.id,
+        run=operation.run_id,
+        step_number=operation.step_number,
+        tool=operation.tool,
+        tool_version=operation.tool_version or None,
+        effect_type=EffectType(operation.effect_type) if operation.effect_type else None,
+        status=OperationStatus(operation.status),
+        arguments=redact(operation.arguments, hidden),
+        idempotency_key=operation.idempotency_key,
+        intent=operation.intent or None,
+        provider=operation.provider or None,
+        account=operation.account or None,
+        fence_token=operation.fence_token,
+        attempts=operation.attempts,
+        external_ref=operation.external_ref or None,
+        result=redact(operation.result, hidden),
+        error=scrub(operation.error, operation.arguments, hidden) or None,
+        approval=None,
+        unknown_since=operation.unknown_since,
+        next_reconcile_at=operation.next_reconcile_at,
+        compensates=None,
+        observations=[_present_observation(one, operation, hidden=hidden) for one in seen],
+    )
+
+
+def sensitive_names(operation: ToolOperation) -> set[str]:
+    """What is hidden of an operation: what its row says, and what its tool says today.
+
+    A call that did not fit its tool was recorded before the tool's names were copied.
+    """
+    return set(operation.sensitive) | _sensitive_of_tools([operation.tool])
+
+
+def present_agent(agent: Agent) -> shapes.Agent:
+    """A registered agent."""
+    duration = agent.budget.duration
+    return shapes.Agent(
+        name=agent.name,
+        version=agent.version,
+        decider=agent.decider_name,
+        tools=list(agent.tools),
+        budget=shapes.Budget(
+            steps=agent.budget.steps,
+            tokens=agent.budget.tokens,
+            cost_usd=agent.budget.cost_usd,
+            duration_seconds=duration.total_seconds() if duration is not None else None,
+        ),
+        on_version_change=agent.on_version_change,
+        on_failure=agent.on_failure,
+    )
+
+
+def present_tool(spec: ToolSpec) -> shapes.Tool:
+    """A registered tool."""
+    retention = spec.idempotency_retention
+    return shapes.Tool(
+        name=spec.name,
+        description=spec.description,
+        version=spec.version,
+        effect_type=spec.effect_type,
+        provider=spec.provider_name or None,
+        account=spec.account or None,
+        idempotency_support=spec.idempotency_support,
+        idempotency_scope=spec.idempotency_scope or None,
+        idempotency_retention_seconds=retention.total_seconds() if retention else None,
+        settle_window_seconds=spec.settle_window.total_seconds(),
+        intent_key=list(spec.intent_key),
+        intent_scope=spec.intent_scope,
+        on_repeated_intent=spec.on_repeated_intent,
+        repeatable=spec.repeatable,
+        can_reconcile=spec.reconcile_handler is not None,
+        can_compensate=spec.compensation_handler is not None,
+        timeout_seconds=spec.timeout_policy.seconds,
+        retry=shapes.Retry(
+            max_attempts=spec.retry_policy.max_attempts,
+            first_delay=spec.retry_policy.first_delay,
+            max_delay=spec.retry_policy.max_delay,
+        ),
+        approval=_present_approve(spec.approval_policy),
+        sensitive=list(spec.sensitive),
+        arguments=spec.arguments_schema(),
+    )
+
+
+def _present_run(run: AgentRun, *, hidden: Collection[str]) -> shapes.Run:
+    lease = None
+    if run.lease_expires_at is not None:
+        lease = shapes.Lease(owner=run.lease_owner, expires_at=run.lease_expires_at)
+    return shapes.Run(
+        id=run.id,
+        agent=run.agent,
+        agent_version=run.agent_version,
+        state=RunState(run.state),
+        objective=scrub(run.objective, {"input": run.input}, hidden),
+        input=redact(run.input, hidden),
+        result=redact(run.result, hidden),
+        error=scrub(run.error, {"input": run.input}, hidden) or None,
+        labels=run.labels,
+        fence_token=run.fence_token,
+        version=run.version,
+        lease=lease,
+        wake_at=run.wake_at,
+        uncertain=run.uncertain,
+        # No llm decides yet, so steps are all that is spent.
+        spent=shapes.Spent(steps=run.step_number, tokens=0, cost_usd="0"),
+        created_at=run.created_at,
+        updated_at=run.updated_at,
+        finished_at=run.finished_at,
+        created_by=run.created_by,
+    )
+
+
+def _present_observation(
+    seen: ToolObservation, operation: ToolOperation, *, hidden: Collection[str]
+) -> shapes.Observation:
+    return shapes.Observation(
+        at=seen.observed_at,
+        source=ToolObservation.Source(seen.source),
+        verdict=ToolObservation.Verdict(seen.verdict),
+        stage=seen.stage or None,
+        detail=scrub(seen.detail, operation.arguments, hidden),
+        result=redact(seen.result, hidden),
+        external_ref=seen.external_ref or None,
+        attempt=seen.attempt,
+        fence_token=seen.fence_token,
+    )
+
+
+def _present_approve(approve: Approve | None) -> shapes.Approve | None:
+    if approve is None:
+        return None
+    return shapes.Approve(
+        when=approve.when,
+        groups=list(approve.groups),
+        quorum=approve.quorum,
+        approve_by_seconds=approve.approve_by.total_seconds(),
+        execute_by_seconds=approve.execute_by.total_seconds(),
+    )
+
+
+def _sensitive_of_runs(runs: Iterable[AgentRun]) -> Mapping[UUID, set[str]]:
+    hidden: dict[UUID, set[str]] = {}
+    unserved: list[UUID] = []
+    for run in runs:
+        try:
+            hidden[run.id] = _sensitive_of_tools(get_agent(run.agent).tools)
+        except UnknownAgent:
+            hidden[run.id] = set()
+            unserved.append(run.id)
+    if unserved:
+        # Its tools are not known here; what they were is on its operations.
+        for run_id, name in _recorded_names(unserved):
+            hidden[run_id].add(name)
+    return hidden
+
+
+def _sensitive_of_tools(names: Iterable[str]) -> set[str]:
+    hidden: set[str] = set()
+    for name in names:
+        try:
+            hidden.update(get_tool(name).sensitive)
+        except UnknownTool:
+            continue
+    return hidden
+
+
+def _recorded_names(run_ids: Sequence[UUID]) -> list[tuple[Any, str]]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT DISTINCT operation.run_id, name
+            FROM runs_tooloperation operation, unnest(operation.sensitive) AS name
+            WHERE operation.run_id = ANY(%s)
+            """,
+            [list(run_ids)],
+        )
+        return cursor.fetchall()

@@ -1,0 +1,190 @@
+"""What callers send: JSON bodies and query parameters, read strictly.
+
+Guarantees: a body is at most `AGENTOPS_PAYLOAD_BYTES` of UTF-8 JSON without repeated
+names; an unknown field or parameter is refused, with the nearest known one. NaN and
+unstorable text pass here, so that the command can name the very place.
+
+Does not know what a value means; commands and queries do.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+from django.conf import settings
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+
+from runs.errors import InvalidInput, RunsError
+from runs.paging import LARGEST_PAGE
+from tools.errors import Problem
+from tools.redaction import bound_text
+
+SHOWN: Final = 80
+
+
+class MalformedJson(RunsError):
+    """Text that should be JSON is not."""
+
+    def __init__(self, *, field: str, why: str) -> None:
+        self.field, self.why = field, why
+        self.fix = "Send one JSON value in UTF-8."
+        super().__init__(f"{field}: this is no JSON: {why}. {self.fix}")
+
+
+class TooLarge(RunsError):
+    """A body is longer than what is ever read."""
+
+    def __init__(self, *, field: str, limit: int) -> None:
+        self.field, self.limit = field, limit
+        self.fix = "Store the rest elsewhere and refer to it."
+        super().__init__(f"{field}: it is larger than {limit} bytes. {self.fix}")
+
+
+class InvalidRequest(RunsError):
+    """Fields of a body do not fit; `problems` has one entry for each."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+class StartRun(BaseModel):
+    """The body of `POST runs/`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    agent: str = Field(max_length=100, description="a name from `GET agents/`")
+    objective: str = Field(default="", description="the goal in words")
+    input: Any = Field(default=None, description="any JSON value; an empty object if left out")
+    labels: dict[str, str] = Field(default_factory=dict, description="to find the run by")
+
+
+class JsonBody(BaseParser):
+    """Reads a request's body with `read_json`."""
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: Any,
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The body's value. Raises TooLarge or MalformedJson."""
+        limit = settings.AGENTOPS_PAYLOAD_BYTES
+        # One byte more tells a body that just fits from one that goes on.
+        raw = stream.read(limit + 1)
+        if len(raw) > limit:
+            raise TooLarge(field="body", limit=limit)
+        return read_json(raw, field="body")
+
+
+def read_json(raw: bytes | str, *, field: str) -> Any:
+    """The value of a JSON text. NaN and Infinity pass. Raises MalformedJson."""
+    try:
+        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        return json.loads(text, object_pairs_hook=_without_repeats)
+    except RecursionError as error:
+        raise MalformedJson(field=field, why="it is nested too deeply") from error
+    except ValueError as error:
+        raise MalformedJson(field=field, why=bound_text(str(error), 200)) from error
+
+
+def read_start(body: Any) -> StartRun:
+    """The body of `POST runs/`. Raises InvalidRequest."""
+    try:
+        return StartRun.model_validate(body)
+    except ValidationError as error:
+        problems = [_problem(entry) for entry in error.errors(include_url=False)]
+        # The cause would show whole values.
+        raise InvalidRequest(problems) from None
+
+
+class Query:
+    """The query parameters of one request, each of them known."""
+
+    def __init__(self, request: Request, *, known: Collection[str]) -> None:
+        """Raises InvalidInput for a parameter that is not `known`, `cursor` or `page_size`."""
+        self._given = request.query_params
+        names = [*known, "cursor", "page_size"]
+        for name in self._given:
+            if name not in names:
+                raise InvalidInput(
+                    field=ascii(name[:SHOWN]).strip("'"),
+                    value="this parameter",
+                    fix=_nearest(name, names),
+                )
+
+    def text(self, name: str) -> str | None:
+        """The one value of a parameter, None without it. Raises InvalidInput for several."""
+        values = self._given.getlist(name)
+        if len(values) > 1:
+            raise InvalidInput(field=name, value=f"{len(values)} values", fix="Give it once.")
+        return values[0] if values else None
+
+    def texts(self, name: str) -> list[str]:
+        """Every value of a parameter that may be repeated."""
+        return list(self._given.getlist(name))
+
+    def truth(self, name: str) -> bool | None:
+        """True, false or None. Raises InvalidInput."""
+        match (self.text(name) or "").lower(), self.text(name):
+            case _, None:
+                return None
+            case ("true" | "1"), _:
+                return True
+            case ("false" | "0"), _:
+                return False
+            case given, _:
+                raise InvalidInput(
+                    field=name, value=ascii(given[:SHOWN]), fix="Write true or false."
+                )
+
+    def page_size(self, default: int) -> int:
+        """How many items a page may have. Raises InvalidInput."""
+        given = self.text("page_size")
+        if given is None:
+            return default
+        if not (given.isascii() and given.isdigit() and 1 <= int(given[:6]) <= LARGEST_PAGE):
+            raise InvalidInput(
+                field="page_size",
+                value=ascii(given[:SHOWN]),
+                fix=f"Give a whole number from 1 to {LARGEST_PAGE}.",
+            )
+        return int(given)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Readers disagree on which of two amounts counts, so neither does.
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {ascii(repeated[:SHOWN])} is given twice in one object")
+    return found
+
+
+def _problem(entry: Any) -> Problem:
+    field = bound_text(".".join(_places(entry["loc"])) or "body", 200)
+    match entry["type"]:
+        case "missing":
+            return Problem(field, "", "it is required")
+        case "extra_forbidden":
+            return Problem(field, "", _nearest(field, list(StartRun.model_fields)))
+        case "model_type" | "model_attributes_type":
+            return Problem(field, "", "send a JSON object")
+    return Problem(field, bound_text(ascii(entry["input"]), SHOWN), entry["msg"])
+
+
+def _places(loc: Sequence[str | int]) -> Iterator[str]:
+    for place in loc:
+        yield str(place)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    hint = f"Did you mean {near[0]}? " if near else "Remove it. "
+    return f"{hint}Possible are: {', '.join(known)}."

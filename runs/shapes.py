@@ -1,0 +1,249 @@
+"""The JSON that callers read: one class per thing, for the API and `--json` alike.
+
+Guarantees: the published schema is made from these classes, so an answer has
+exactly the fields that the schema names.
+
+Does not read rows and hides nothing; `presenting.py` does both.
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runs.models import ToolObservation
+from runs.state import OperationStatus, RunState
+from tools import EffectType
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Lease(Shape):
+    """Who may advance the run, and until when unless it is renewed."""
+
+    owner: str
+    expires_at: datetime
+
+
+class Spent(Shape):
+    """What the run used so far. `cost_usd` is a decimal string."""
+
+    steps: int
+    tokens: int
+    cost_usd: str
+
+
+class Run(Shape):
+    """One durable goal of one agent."""
+
+    id: UUID
+    agent: str
+    agent_version: str
+    state: RunState
+    objective: str
+    input: Any
+    result: Any
+    error: str | None
+    labels: dict[str, str]
+    fence_token: int
+    version: int
+    lease: Lease | None
+    wake_at: datetime | None
+    uncertain: bool = Field(description="an external effect may or may not have happened")
+    spent: Spent
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    created_by: str
+
+
+class Observation(Shape):
+    """One thing learned about an operation. `attempt` is the send it speaks about, from 1."""
+
+    at: datetime
+    source: ToolObservation.Source
+    verdict: ToolObservation.Verdict
+    stage: str | None = Field(description="where the call was interrupted")
+    detail: str
+    result: Any
+    external_ref: str | None
+    attempt: int
+    fence_token: int
+
+
+class Operation(Shape):
+    """One intended external effect. Values of sensitive arguments read `[redacted]`."""
+
+    operation_id: str
+    run: UUID
+    step_number: int
+    tool: str
+    tool_version: str | None
+    effect_type: EffectType | None = Field(description="null: the call fitted no tool")
+    status: OperationStatus
+    arguments: dict[str, Any]
+    idempotency_key: str
+    intent: str | None
+    provider: str | None
+    account: str | None
+    fence_token: int
+    attempts: int = Field(description="sends begun")
+    external_ref: str | None
+    result: Any
+    error: str | None
+    approval: str | None
+    unknown_since: datetime | None
+    next_reconcile_at: datetime | None
+    compensates: str | None
+    observations: list[Observation]
+
+
+class TimelineEntry(Shape):
+    """One line of the incident timeline: an edge that was taken, or a thing learned.
+
+    `kind` is `run.<event>`, `operation.<event>` or `observation.<source>`, in lower
+    case. `seq` counts from 1 within the run. `attempt` is the step's attempt.
+    """
+
+    at: datetime
+    seq: int
+    kind: str
+    actor: str
+    run_id: UUID
+    step_number: int
+    attempt: int | None
+    operation_id: str | None
+    fence_token: int
+    from_state: str | None = Field(serialization_alias="from")
+    to_state: str | None = Field(serialization_alias="to")
+    reason: str
+    prompt_version: str | None
+    llm_version: str | None
+    tool_version: str | None
+    policy_version: str | None
+    approval_id: str | None
+    external_ref: str | None
+    timeout_stage: str | None
+    reconciliation_result: str | None
+    evidence: dict[str, Any] | None
+
+
+class Budget(Shape):
+    """What one run of the agent may spend; null is no limit."""
+
+    steps: int | None
+    tokens: int | None
+    cost_usd: str | None
+    duration_seconds: float | None
+
+
+class Agent(Shape):
+    """A registered agent."""
+
+    name: str
+    version: str
+    decider: str
+    tools: list[str]
+    budget: Budget
+    on_version_change: str
+    on_failure: str
+
+
+class Retry(Shape):
+    """How often, and how far apart in seconds, a call that was not sent is tried again."""
+
+    max_attempts: int
+    first_delay: float
+    max_delay: float
+
+
+class Approve(Shape):
+    """When a call needs signatures, whose and how many."""
+
+    when: str
+    groups: list[str]
+    quorum: int
+    approve_by_seconds: float
+    execute_by_seconds: float
+
+
+class Tool(Shape):
+    """A registered tool and how it is recovered. `arguments` is a JSON schema."""
+
+    name: str
+    description: str
+    version: str
+    effect_type: EffectType
+    provider: str | None
+    account: str | None
+    idempotency_support: str
+    idempotency_scope: str | None
+    idempotency_retention_seconds: float | None
+    settle_window_seconds: float
+    intent_key: list[str]
+    intent_scope: str
+    on_repeated_intent: str
+    repeatable: bool
+    can_reconcile: bool
+    can_compensate: bool
+    timeout_seconds: float
+    retry: Retry
+    approval: Approve | None
+    sensitive: list[str]
+    arguments: dict[str, Any]
+
+
+class Problem(Shape):
+    """What went wrong, as RFC 9457 describes it. `type` names the condition."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    field: str | None = None
+    value: str | None = None
+    fix: str | None = None
+    errors: list["FieldProblem"] | None = None
+
+
+class FieldProblem(Shape):
+    """One field that does not fit; `value` is bounded, `fix` says how to mend it."""
+
+    field: str
+    value: str
+    fix: str
+
+
+class _Page(Shape):
+    next: str | None
+    previous: str | None
+
+
+class RunPage(_Page):
+    """Runs, newest first."""
+
+    results: list[Run]
+
+
+class OperationPage(_Page):
+    """Operations, newest first."""
+
+    results: list[Operation]
+
+
+class TimelinePage(_Page):
+    """Entries, oldest first."""
+
+    results: list[TimelineEntry]
+
+
+class AgentPage(_Page):
+    results: list[Agent]
+
+
+class ToolPage(_Page):
+    results: list[Tool]

@@ -1,0 +1,36 @@
+"""Fixtures shared by all tests."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from runs.access import operator
+from runs.agents import Agent, all_agents, forget_agents
+from runs.commands import start_run
+from runs.models import AgentRun
+from tools import registry
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _own_registries() -> Iterator[None]:
+    """Tools and agents that a test defines are gone after it."""
+    known = {agent.name for agent in all_agents()}
+    with registry.isolated_registry():
+        yield
+    forget_agents({agent.name for agent in all_agents()} - known)
+
+
+@pytest.fixture
+def start() -> Callable[..., AgentRun]:
+    """Start a run of a new agent: `start(decider=…, tools=(…,), input=…)`."""
+
+    def start_new(*, decider: Any, tools: tuple[str, ...] = (), **options: Any) -> AgentRun:
+        given = {name: options.pop(name) for name in ("budget",) if name in options}
+        agent = Agent(name=f"agent{next(_numbers)}", decider=decider, tools=tools, **given)
+        return start_run(actor=operator(), agent=agent.name, **options).run
+
+    return start_new
