@@ -27,7 +27,7 @@ from runs.errors import (
     WrongState,
 )
 from runs.models import NAME, AgentRun, ToolOperation, Transition
-from runs.state import FINAL_STATES, RUN_EDGES, OperationStatus, RunEvent, RunState
+from runs.state import FINAL_STATES, OperationStatus, RunEvent, RunState
 from runs.wake import hint_after_commit
 from tools.canonical import check_json, digest
 from tools.errors import InvalidPayload
@@ -190,14 +190,12 @@ def _check_labels(labels: Any) -> None:
 def _insert(run: AgentRun, *, actor: Actor) -> None:
     run.wake_at = run.sweep_at = Now()  # type: ignore[assignment]
     run.save(force_insert=True)
-    why = RUN_EDGES[None, RunEvent.CREATE][1]
     Transition.objects.create(
         run=run,
         version=run.version,
         event=RunEvent.CREATE,
         from_state="",
         to_state=run.state,
-        reason=why,
         actor=actor.name,
         fence_token=0,
         step_number=0,

@@ -31,7 +31,7 @@ import psycopg
 from django.db import connection
 
 from runs import events
-from runs.errors import LeaseLost
+from runs.errors import InsideTransaction, LeaseLost
 from runs.models import ToolObservation, ToolOperation
 
 # Waits between tries after a broken connection, in seconds: a restart of the server
@@ -63,9 +63,14 @@ class NewDecision:
 
 @dataclass(frozen=True)
 class Release:
-    """Give the lease back. A worker is due again after `wake_in` seconds, or never (None)."""
+    """Give the lease back. A worker is due again after `wake_in` seconds, or never (None).
+
+    Where the run could be cancelled as it stands (`can_cancel`), a request that came in
+    meanwhile makes it due at once: the requester found it held and relies on that.
+    """
 
     wake_in: float | None
+    can_cancel: bool
 
 
 @dataclass
@@ -122,25 +127,33 @@ class Written:
 def commit_if_held(held: Held, change: Change) -> Written:
     """Write `change` in one statement; raises `LeaseLost` when the token is not current."""
     events.emit(events.Name.COMMIT_STARTING, run_id=held.run_id, fence_token=held.fence_token)
+    require_no_transaction()
     sql, values = _statement(held, change)
-    written: Written | None = None
+    broken = False
     for delay in (*RECONNECT_DELAYS, None):
         try:
             written = _execute(sql, values)
+            if written is None and broken:
+                # An earlier try may have arrived although its answer did not. Nobody
+                # else writes under our token, so the next version can only be ours.
+                written = _read_back(held)
             break
         except (psycopg.OperationalError, psycopg.InterfaceError):
             connection.close()
+            broken = True
             if delay is None:
                 raise
             time.sleep(delay)
-            # The commit may have arrived although its answer did not. Nobody else
-            # writes under our token, so the next version can only be ours.
-            if (written := _read_back(held, change)) is not None:
-                break
     if written is None:
         raise LeaseLost(run_id=str(held.run_id), fence_token=held.fence_token)
     events.emit(events.Name.COMMIT_DONE, run_id=held.run_id, fence_token=held.fence_token)
     return written
+
+
+def require_no_transaction() -> None:
+    """Raise InsideTransaction where a commit would not be one yet."""
+    if connection.in_atomic_block:
+        raise InsideTransaction()
 
 
 def _execute(sql: str, values: dict[str, Any]) -> Written | None:
@@ -172,15 +185,11 @@ def _numbered(sql: str) -> tuple[bytes, list[str]]:
 _NAMED: Final = re.compile(r"%\((\w+)\)s")
 
 
-def _read_back(held: Held, change: Change) -> Written | None:
-    """The written change as the rows show it, or None if it has not arrived (yet)."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(_READ_BACK, [str(held.run_id), held.fence_token])
-            row = cursor.fetchone()
-    except Exception:  # noqa: BLE001  the server is still away; the loop tries again
-        connection.close()
-        return None
+def _read_back(held: Held) -> Written | None:
+    """The written change as the rows show it; None when it is not there."""
+    with connection.cursor() as cursor:
+        cursor.execute(_READ_BACK, [str(held.run_id), held.fence_token])
+        row = cursor.fetchone()
     if row is None or row[0] != held.version + 1:
         return None
     return Written(*row)
@@ -260,14 +269,16 @@ def _run_part(change: Change, values: dict[str, Any]) -> str:
         values[f"run_{name}"] = _json(value) if name == "result" else value
         sets.append(f"{name} = %(run_{name})s::{_RUN_TYPES[name]}")
     match change.release:
-        case Release(wake_in=wake_in):
-            sets += ["lease_owner = ''", "lease_expires_at = NULL"]
-            if wake_in is None:
-                sets += ["wake_at = NULL", "sweep_at = NULL"]
-            else:
+        case Release(wake_in=wake_in, can_cancel=can_cancel):
+            due = "NULL"
+            if wake_in is not None:
                 values["wake_in"] = wake_in
                 due = "statement_timestamp() + make_interval(secs => %(wake_in)s::float8)"
-                sets += [f"wake_at = {due}", f"sweep_at = {due}"]
+            if can_cancel:
+                due = f"""CASE WHEN cancel_requested_at IS NULL THEN {due}
+                               ELSE statement_timestamp() END"""
+            sets += ["lease_owner = ''", "lease_expires_at = NULL"]
+            sets += [f"wake_at = {due}", f"sweep_at = {due}"]
         case None if change.lease_seconds is not None:
             # Only ever longer; unchanged most of the time, which keeps the update heap-only.
             values["lease_seconds"] = change.lease_seconds
@@ -405,6 +416,13 @@ def _add_move(n: int, operation: ToolOperation, parts: list[str], values: dict[s
     _bind(f"moved{n}", operation, _STANDING, values)
     values[f"moved{n}_id"] = operation.id
     sets = ", ".join(f"{name} = %(moved{n}_{name})s::{kind}" for name, kind in _STANDING.items())
+    # The heartbeat may have pushed the window's end on since the row was read.
+    given = f"%(moved{n}_in_flight_until)s::timestamptz"
+    sets = sets.replace(
+        f"in_flight_until = {given}",
+        f"in_flight_until = CASE WHEN {given} IS NOT NULL "
+        f"THEN GREATEST(in_flight_until, {given}) END",
+    )
     parts.append(f"""moved{n} AS (
         UPDATE runs_tooloperation SET run_version = held.version, {sets}
         FROM held

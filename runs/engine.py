@@ -17,7 +17,7 @@ from uuid import UUID
 
 from runs import decisions, deciders, events
 from runs.agents import Agent, get_agent
-from runs.commit import NewDecision
+from runs.commit import Change, NewDecision
 from runs.context import encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
 from runs.errors import LeaseLost, UnknownAgent
@@ -33,7 +33,7 @@ from runs.operations import (
 )
 from runs.reconciliation import reconcile
 from runs.state import RUN_EDGES, OperationEvent, OperationStatus, RunEvent, RunState
-from runs.work import Work, load, to_observed
+from runs.work import Work, begin, load, to_observed
 from tools.canonical import check_json
 from tools.errors import UnknownTool
 from tools.redaction import bound_text
@@ -45,6 +45,7 @@ MAX_FAILURES: Final = 3
 DECIDER_SECONDS: Final = 600.0
 # A worker that lacks an agent or tool leaves the run to one that has it.
 UNSERVED_SECONDS: Final = 15.0
+SET_ASIDE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -85,33 +86,33 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
     if claimed is None:
         return progress
     progress.claimed = True
-    with heartbeat.keeping(claimed.lease):
-        work = load(claimed)
+    work = begin(claimed)
+    with heartbeat.keeping(work.lease):
         try:
+            load(work)
             _drive(work, turn or Slice(), progress)
         except LeaseLost:
             progress.lease_lost = True
             events.emit(
-                events.Name.LEASE_LOST,
-                run_id=run_id,
-                fence_token=work.lease.fence_token,
+                events.Name.LEASE_LOST, run_id=run_id, fence_token=work.lease.fence_token
             )
             keep_as_late_evidence(work.change.observations)
-        progress.state = work.state
+        except Exception as error:
+            _set_aside(work, error)
+            raise
+    progress.state = work.state
     events.emit(events.Name.RUN_RELEASED, run_id=run_id, state=work.state)
     return progress
 
 
 def _drive(work: Work, turn: Slice, progress: Progress) -> None:
     ends = monotonic() + turn.seconds
-    try:
-        agent = get_agent(work.agent)
-    except UnknownAgent:
-        work.release(wake_in=UNSERVED_SECONDS)
-        return
+    agent = _served_agent(work)
+    if agent is None and not _must_cancel(work):
+        return work.release(wake_in=UNSERVED_SECONDS)
     _resume(work)
     while True:
-        if _must_cancel(work):
+        if agent is None or _must_cancel(work):
             return _cancel(work)
         if work.state is RunState.READY:
             progress.yielded = (
@@ -227,7 +228,7 @@ def _close_step(work: Work) -> bool:
     work.change.checkpoint = encode_checkpoint(step_number=work.step_number, last=last)
     match work.decision:
         case Finish(result=result):
-            work.change.run["result"] = result
+            work.change.run |= {"result": result, "error": ""}
             work.move(RunEvent.COMPLETE)
             _finish(work)
             return True
@@ -235,9 +236,7 @@ def _close_step(work: Work) -> bool:
             _fail(work, reason or "the decider gave up")
             return True
         case CallTools():
-            if work.failures >= MAX_FAILURES:
-                _fail(work, f"{work.failures} decisions in a row had calls that cannot be made")
-                return True
+            pass
         case None:
             raise AssertionError("a step closes only after its decision")
         case _ as never:
@@ -247,6 +246,9 @@ def _close_step(work: Work) -> bool:
     work.change.close_attempt = "done"
     work.change.close_step = True
     work.move(RunEvent.CLOSE_STEP)
+    if work.failures >= MAX_FAILURES:
+        _fail(work, f"{work.failures} decisions in a row had calls that cannot be made")
+        return True
     return False
 
 
@@ -295,6 +297,28 @@ def _count_failures(work: Work, failures: int) -> None:
     if failures != work.failures:
         work.failures = failures
         work.change.run["failures"] = failures
+
+
+def _set_aside(work: Work, error: Exception) -> None:
+    """Something here is wrong (a row that cannot be read, a fault of ours): say so on the run.
+
+    What was planned is dropped; a call that was made without its outcome being recorded is
+    unknown to the next holder. Tried again later, because a deployment may mend it.
+    """
+    seen = work.change.observations
+    work.change = Change(run={"error": bound_text(f"{type(error).__name__}: {error}", TEXT_LIMIT)})
+    try:
+        keep_as_late_evidence(seen)
+        work.release(wake_in=SET_ASIDE_SECONDS, attempt_outcome="lost")
+    except Exception:  # noqa: BLE001  the lease ends by itself; the first error is the one to see
+        return
+
+
+def _served_agent(work: Work) -> Agent | None:
+    try:
+        return get_agent(work.agent)
+    except UnknownAgent:
+        return None
 
 
 def _tool_versions(calls: tuple[decisions.ToolCall, ...]) -> dict[str, str]:

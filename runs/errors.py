@@ -11,7 +11,8 @@ RunsError
 ├── InvalidInput         a field of a request cannot be stored
 ├── WrongState           the run's state does not allow the request
 ├── UndecodableDecision  a stored decision has an unknown form
-└── DeciderUnavailable   the agent's decider cannot be asked here
+├── DeciderUnavailable   the agent's decider cannot be asked here
+└── InsideTransaction    a lease holder's commit was tried inside a transaction
 """
 
 from collections.abc import Iterable
@@ -102,3 +103,11 @@ class DeciderUnavailable(RunsError):
     def __init__(self, *, decider: str, why: str) -> None:
         self.decider, self.why = decider, why
         super().__init__(f"{decider} cannot decide: {why}.")
+
+
+class InsideTransaction(RunsError):
+    def __init__(self) -> None:
+        super().__init__(
+            "Claims and commits of a run stand alone: inside a transaction they would not be "
+            "durable before the call that follows. Leave transaction.atomic() first."
+        )

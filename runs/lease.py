@@ -29,6 +29,7 @@ from django.conf import settings
 from django.db import connection
 
 from runs import events
+from runs.commit import require_no_transaction
 from tools.execution import in_flight
 
 log = structlog.get_logger(__name__)
@@ -112,6 +113,7 @@ _CLAIM: Final = f"""
 
 def claim(*, run_id: UUID, owner: str) -> Claimed | None:
     """Take the lease of a run that is due and not held; None when there is nothing to take."""
+    require_no_transaction()
     asked_at = time.monotonic()
     seconds = lease_seconds()
     with connection.cursor() as cursor:

@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from uuid_utils.compat import uuid7
 
-from runs.state import UNCERTAIN_STATES, OperationStatus, RunState
+from runs.state import UNCERTAIN_STATES, OperationStatus, RunState, edge_line
 from runs.triggers import OPERATION_TRIGGERS, RUN_TRIGGERS, append_only
 
 NAME = 100
@@ -323,6 +323,7 @@ class Transition(models.Model):
         ToolOperation, models.CASCADE, null=True, related_name="journal", db_index=False
     )
     event = models.CharField(max_length=24)
+    # (from, event) has a line in the pure table; `reason` holds only what differs from it.
     from_state = models.CharField(max_length=32, blank=True)
     to_state = models.CharField(max_length=32)
     reason = models.TextField(blank=True)
@@ -346,6 +347,13 @@ class Transition(models.Model):
 
     def __str__(self) -> str:
         return f"{self.from_state or '·'} → {self.to_state}"
+
+    @property
+    def why(self) -> str:
+        """The recorded reason, or else the line that the pure table has for this edge."""
+        return self.reason or edge_line(
+            from_state=self.from_state, event=self.event, of_operation=bool(self.operation_id)
+        )
 
 
 class Sweep(models.Model):

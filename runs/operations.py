@@ -22,7 +22,7 @@ from django.db import connection
 from runs import events
 from runs.agents import Agent
 from runs.decisions import ToolCall
-from runs.lease import margin_seconds
+from runs.lease import lease_seconds, margin_seconds
 from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
 from runs.state import OperationEvent, OperationStatus, RunEvent, RunState
 from runs.work import Work
@@ -69,12 +69,13 @@ def plan_operation(work: Work, *, agent: Agent, ordinal: int, call: ToolCall) ->
     operation.idempotency_key = operation.id
     try:
         spec = _allowed_tool(agent, call.tool)
+        _copy_declaration(operation, spec)
         operation.arguments = spec.validate(operation.arguments)
     except (UnknownTool, InvalidArguments, InvalidPayload) as error:
         operation.arguments_digest = digest(operation.arguments)
         return _refuse(work, operation, str(error), rule="invalid call")
     operation.arguments_digest = digest(operation.arguments)
-    _copy_declaration(operation, spec)
+    operation.intent = digest([spec.name, spec.intent_values(operation.arguments)])
     policy = evaluate(spec, operation.arguments)
     operation.policy_outcome = policy.outcome
     operation.policy_rule = policy.rule
@@ -185,7 +186,7 @@ def keep_as_late_evidence(observations: list[ToolObservation]) -> None:
 
 def _allowed_tool(agent: Agent, name: str) -> ToolSpec:
     if name not in agent.tools:
-        raise UnknownTool(name, agent.tools)
+        raise UnknownTool(name, near=agent.tools)
     return get_tool(name)
 
 
@@ -204,7 +205,6 @@ def _copy_declaration(operation: ToolOperation, spec: ToolSpec) -> None:
     operation.provider = spec.provider_name
     operation.account = spec.account
     operation.sensitive = list(spec.sensitive)
-    operation.intent = digest([spec.name, spec.intent_values(operation.arguments)])
 
 
 def _open_send_window(
@@ -231,16 +231,17 @@ def _record_outcome(
     observation = _observe(operation, outcome, Source.WORKER)
     work.observe(observation)
     was_unknown = operation.unknown_since is not None
-    if not (isinstance(outcome, Unknown) and outcome.stage == "deadline"):
-        # The function is back, so nothing of this send is under way in this process.
-        operation.in_flight_until = None
+    # Until the function is back, its send may be under way; the heartbeat pushes this on.
+    operation.in_flight_until = None
+    if isinstance(outcome, Unknown) and outcome.stage == "deadline":
+        operation.in_flight_until = work.now + timedelta(seconds=lease_seconds())
     match outcome:
         case Committed(result=result, external_ref=external_ref):
             commit_operation(
                 work, operation, result=result, external_ref=external_ref or ""
             )
             return True
-        case Refused() | Unsent() if was_unknown and spec.effect_type is not EffectType.READ:
+        case Unsent() | Refused() if was_unknown and not _answers(outcome, spec):
             # It speaks about this send alone; an earlier one may have taken effect.
             reason = f"an earlier send is unknown; this one: {observation.detail}"
             lose_outcome(work, operation, reason=reason, event=RunEvent.LOSE_OUTCOME)
@@ -263,6 +264,11 @@ def _record_outcome(
             return _ask_later(work, operation, spec)
         case _ as never:
             assert_never(never)
+
+
+def _answers(outcome: Outcome, spec: ToolSpec) -> bool:
+    """Whether an outcome settles the operation and not only its newest send."""
+    return isinstance(outcome, Refused) and spec.effect_type is EffectType.READ
 
 
 def _ask_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> bool:

@@ -217,4 +217,4 @@ def _recorded_names(run_ids: Sequence[UUID]) -> list[tuple[Any, str]]:
             """,
             [list(run_ids)],
         )
-        return cursor.fetchall()
+        return [(run_id, name) for run_id, name in cursor.fetchall()]

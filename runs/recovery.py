@@ -92,6 +92,14 @@ Recovery = Record | Reject | LookUp | CallAgain | SendSameKey | AskLater | Needs
 
 def recover(facts: Facts) -> Recovery:
     """The one right next action for an unknown operation."""
+    answer = _recover(facts)
+    if isinstance(answer, NeedsPerson) and facts.in_flight_for > 0:
+        # The answer may still come by itself.
+        return AskLater(facts.in_flight_for)
+    return answer
+
+
+def _recover(facts: Facts) -> Recovery:
     if facts.proof is not None:
         return Record(facts.proof)
     if facts.effect_type is EffectType.READ:
@@ -101,6 +109,9 @@ def recover(facts: Facts) -> Recovery:
         return Reject(facts.refused)
     if facts.can_look_up and facts.found is None:
         return LookUp()
+    if facts.refused is not None:
+        # A refusal of a later send does not speak about the first one, which may land yet.
+        return NeedsPerson(f"sent before, then refused: {facts.refused}")
     if facts.effect_type is EffectType.IDEMPOTENT_WRITE:
         return _recover_idempotent(facts)
     return NeedsPerson(
@@ -118,16 +129,8 @@ def _recover_read(facts: Facts) -> Recovery:
 
 
 def _recover_idempotent(facts: Facts) -> Recovery:
-    if facts.refused is not None:
-        # A refusal of the second send does not speak about the first one.
-        if facts.found == "not_found" and facts.in_flight_for <= 0:
-            return Reject(facts.refused)
-        if not facts.can_look_up:
-            return NeedsPerson(f"sent before, then refused: {facts.refused}")
     if facts.found == "indeterminate" and facts.look_ups < facts.max_sends:
         return AskLater(facts.retry_in)
-    if facts.refused is not None and facts.found == "indeterminate":
-        return NeedsPerson(f"sent before, then refused, and the look-up says {_said(facts)}")
     if not facts.key_is_good:
         return NeedsPerson("the provider may no longer know the idempotency key")
     if facts.in_flight_for > 0:

@@ -134,9 +134,9 @@ class Query:
         match (self.text(name) or "").lower(), self.text(name):
             case _, None:
                 return None
-            case ("true" | "1"), _:
+            case (("true" | "1"), _):
                 return True
-            case ("false" | "0"), _:
+            case (("false" | "0"), _):
                 return False
             case given, _:
                 raise InvalidInput(
@@ -163,7 +163,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {ascii(repeated[:SHOWN])} is given twice in one object")
+        raise ValueError(f"the name {repeated[:SHOWN]!a} is given twice in one object")
     return found
 
 

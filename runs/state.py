@@ -224,6 +224,15 @@ def edge_names(edges: Mapping[tuple[StrEnum | None, StrEnum], tuple[StrEnum, str
     return sorted(f"{state or ''} {event} {to}" for (state, event), (to, _) in edges.items())
 
 
+def edge_line(*, from_state: str, event: str, of_operation: bool) -> str:
+    """The table's one line of why for an edge; empty for an edge it no longer has."""
+    if of_operation:
+        status = OperationStatus(from_state) if from_state else None
+        return OPERATION_EDGES.get((status, OperationEvent(event)), (None, ""))[1]
+    state = RunState(from_state) if from_state else None
+    return RUN_EDGES.get((state, RunEvent(event)), (None, ""))[1]
+
+
 _State = TypeVar("_State", bound=StrEnum)
 _Event = TypeVar("_Event", bound=StrEnum)
 

@@ -195,7 +195,7 @@ def _of_transition(row: Transition, around: _Around, seq: int) -> TimelineEntry:
         fence_token=row.fence_token,
         from_state=row.from_state or None,
         to_state=row.to_state,
-        reason=_without_secrets(row.reason, operation),
+        reason=_without_secrets(row.why, operation),
         prompt_version=None,
         llm_version=None,
         tool_version=(operation.tool_version or None) if operation else None,

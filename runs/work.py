@@ -22,7 +22,6 @@ from runs.decisions import Decision
 from runs.lease import Claimed, Lease
 from runs.models import TEXT_LIMIT, Step, ToolObservation, ToolOperation
 from runs.state import (
-    OPERATION_EDGES,
     RUN_EDGES,
     OperationEvent,
     OperationStatus,
@@ -81,8 +80,7 @@ class Work:
     def move(self, event: RunEvent, reason: str = "") -> None:
         """Plan the run's edge; raises `IllegalTransition` before anything is written."""
         target = next_run_state(state=self.state, event=event)
-        why = reason or RUN_EDGES[self.state, event][1]
-        self._journal(event, self.state, target, why)
+        self._journal(event, self.state, target, reason)
         self.state = target
         self.change.run["state"] = str(target)
 
@@ -92,8 +90,7 @@ class Work:
         """Plan an operation's edge, and its row as it stands then."""
         before = OperationStatus(operation.status) if operation.status else None
         target = next_operation_status(status=before, event=event)
-        why = reason or OPERATION_EDGES[before, event][1]
-        self._journal(event, before or "", target, why, operation.id)
+        self._journal(event, before or "", target, reason, operation.id)
         operation.status = target
         if before is None:
             self.change.new_operations.append(operation)
@@ -128,7 +125,8 @@ class Work:
         """Give the lease back together with what is pending."""
         if self.attempt_id is not None and not self.change.close_attempt:
             self.change.close_attempt = attempt_outcome
-        self.change.release = Release(wake_in=wake_in)
+        can_cancel = (self.state, RunEvent.CANCEL) in RUN_EDGES
+        self.change.release = Release(wake_in=wake_in, can_cancel=can_cancel)
         self.commit()
 
     def _journal(
@@ -147,10 +145,10 @@ class Work:
         )
 
 
-def load(claimed: Claimed) -> Work:
-    """The claimed run with its open step, if it has one."""
+def begin(claimed: Claimed) -> Work:
+    """The claimed run as the claim's one statement showed it."""
     row = claimed.row
-    work = Work(
+    return Work(
         lease=claimed.lease,
         run_id=row["id"],
         agent=row["agent"],
@@ -164,8 +162,12 @@ def load(claimed: Claimed) -> Work:
         cancel_requested_by=row["cancel_requested_by"] if row["cancel_requested_at"] else None,
         clock=(claimed.now, time.monotonic()),
     )
+
+
+def load(work: Work) -> None:
+    """Read the open step, if the run has one. Raises UndecodableDecision."""
     if work.state is RunState.READY:
-        return work
+        return
     step = (
         Step.objects.select_related("decision")
         .prefetch_related("operations")
@@ -180,7 +182,6 @@ def load(claimed: Claimed) -> Work:
             work.decision = decisions.decode(
                 step.decision.body, where=f"run {work.run_id} step {step.number}"
             )
-    return work
 
 
 def load_window(*, run_id: UUID) -> list[Observed]:

@@ -1,0 +1,16 @@
+"""The operator's pages: what stands in the tables, read-only and linked both ways.
+
+Guarantees: no page changes a row, for nobody, superusers included; the one button
+that asks for something (cancel) is a POST that calls the same command as the API.
+A page costs the same number of queries however many rows there are, and none of
+them counts. Text from an llm, a tool or a provider is escaped, bounded, and shown
+with its invisible characters made visible; declared secrets are hidden.
+
+Reading order: `show.py` (values to HTML), `hidden.py` (which names are secret),
+`lists.py` and `filters.py` (long tables), `readonly.py` (the base), then one module
+per kind of row.
+"""
+
+from runs.admin import journal, operations, runs, steps
+
+__all__ = ["journal", "operations", "runs", "steps"]

@@ -1,0 +1,349 @@
+"""Operations, and what was learned about them: the answer to "did it happen?".
+
+Guarantees: an unknown operation says so before anything else, with what is asked
+next; arguments, results and errors are shown without the secrets declared for them.
+"""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from runs.admin import filters
+from runs.admin.hidden import names_of_operation
+from runs.admin.lists import among_newest
+from runs.admin.readonly import Cell, Fact, Notice, ReadOnlyAdmin, Record
+from runs.admin.show import (
+    NOTHING,
+    PARAGRAPH,
+    Tone,
+    badge,
+    json_block,
+    line,
+    link,
+    list_url,
+    operation_badge,
+    operation_link,
+    record_url,
+    run_link,
+    step_link,
+    when,
+)
+from runs.models import (
+    AgentRun,
+    ModelDecision,
+    ToolObservation,
+    ToolOperation,
+    Transition,
+)
+from runs.state import OperationStatus
+from tools.redaction import scrub
+
+VERDICT_TONES: dict[str, Tone] = {
+    ToolObservation.Verdict.COMMITTED: "success",
+    ToolObservation.Verdict.REJECTED: "danger",
+    ToolObservation.Verdict.NOT_SENT: "neutral",
+    ToolObservation.Verdict.UNKNOWN: "uncertain",
+    ToolObservation.Verdict.NOT_FOUND: "warning",
+    ToolObservation.Verdict.INDETERMINATE: "warning",
+}
+
+MEANINGS: dict[OperationStatus, str] = {
+    OperationStatus.AWAITING_APPROVAL: "Held for a signature; nothing was sent.",
+    OperationStatus.PREPARED: "Intended and recorded; not sent, or known not to have left.",
+    OperationStatus.RUNNING: "Being sent; its effect is not known yet.",
+    OperationStatus.UNKNOWN: "It may or may not have happened.",
+    OperationStatus.COMMITTED: "It happened.",
+    OperationStatus.REJECTED: "It did not happen: it was refused for good.",
+    OperationStatus.CANCELLED: "It was never sent.",
+}
+
+
+@admin.register(ToolOperation)
+class OperationAdmin(ReadOnlyAdmin):
+    list_display = ("operation", "run", "step", "status", "effect", "sends", "token", "created")
+    list_filter = (
+        filters.Status,
+        filters.Tool,
+        filters.OfRun,
+        filters.OfStepOfRun,
+        filters.Created,
+    )
+    search_fields = ("id",)
+    search_help_text = "operation id, run id, external reference or tool, exactly"
+    list_only = (
+        "run_id",
+        "step_id",
+        "step_number",
+        "ordinal",
+        "status",
+        "tool",
+        "effect_type",
+        "attempts",
+        "fence_token",
+        "external_ref",
+        "created_at",
+    )
+    record_related = ("run",)
+    empty = "No operation yet: one appears when a decision calls a tool."
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        if {"run", "step"} & set(request.GET):
+            return ("-run_id", "-step_number", "-ordinal")
+        return ("-created_at", "-id")
+
+    @admin.display(description="operation")
+    def operation(self, operation: ToolOperation) -> Cell:
+        return format_html(
+            '<a class="ao-link" href="{}">{} <small>{}…</small></a>',
+            record_url(ToolOperation, operation.pk),
+            line(operation.tool, 60),
+            operation.pk[:11],
+        )
+
+    @admin.display(description="run")
+    def run(self, operation: ToolOperation) -> Cell:
+        return run_link(operation.run_id)
+
+    @admin.display(description="step")
+    def step(self, operation: ToolOperation) -> Cell:
+        return step_link(operation.step_id, operation.step_number)
+
+    @admin.display(description="status")
+    def status(self, operation: ToolOperation) -> Cell:
+        return operation_badge(operation.status)
+
+    @admin.display(description="effect")
+    def effect(self, operation: ToolOperation) -> Cell:
+        kind = operation.effect_type.replace("_", " ").lower() or NOTHING
+        if not operation.external_ref:
+            return kind
+        return format_html("{} <small>{}</small>", kind, line(operation.external_ref, 40))
+
+    @admin.display(description="sends")
+    def sends(self, operation: ToolOperation) -> Cell:
+        return str(operation.attempts)
+
+    @admin.display(description="token")
+    def token(self, operation: ToolOperation) -> Cell:
+        return str(operation.fence_token)
+
+    @admin.display(description="created")
+    def created(self, operation: ToolOperation) -> Cell:
+        return when(operation.created_at)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """An operation's or a run's id; or, among the newest, what the provider calls it."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        if (run_id := filters.as_uuid(term)) is not None:
+            return queryset.filter(run_id=run_id), False
+        if ToolOperation.objects.filter(id=term).exists():
+            return queryset.filter(id=term), False
+        named = Q(external_ref=term) | Q(tool=term) | Q(idempotency_key=term)
+        return among_newest(queryset.filter(named), by="created_at"), False
+
+    def record(self, request: HttpRequest, operation: ToolOperation) -> Record:
+        hidden = names_of_operation(operation)
+        return Record(
+            state=operation_badge(operation.status),
+            meaning=MEANINGS[OperationStatus(operation.status)],
+            facts=_facts(operation),
+            parts=[
+                *_notices(operation, hidden),
+                json_block("Arguments", operation.arguments, hidden),
+                json_block("Result", operation.result, hidden),
+                *self.section(
+                    request,
+                    ToolObservation,
+                    operation.observations.order_by("-id"),
+                    title="Observations",
+                    more_url=list_url(ToolObservation, operation=operation.pk),
+                    empty="Nothing was learned about it yet.",
+                    without=("run", "operation"),
+                ),
+                *self.section(
+                    request,
+                    Transition,
+                    # Through the run, whose index of the journal there is.
+                    Transition.objects.filter(
+                        run_id=operation.run_id, operation_id=operation.pk
+                    ).order_by("-version", "-id"),
+                    title="Journal",
+                    more_url=list_url(Transition, operation=operation.pk),
+                    empty="No journal row.",
+                    without=("run", "operation"),
+                ),
+            ],
+            links=[
+                (record_url(AgentRun, operation.run_id), "run"),
+                (record_url(ModelDecision, operation.step_id), "decision"),
+            ],
+        )
+
+
+@admin.register(ToolObservation)
+class ObservationAdmin(ReadOnlyAdmin):
+    list_display = (
+        "observation",
+        "run",
+        "operation",
+        "source",
+        "detail",
+        "send",
+        "token",
+        "observed",
+    )
+    list_filter = (
+        filters.Source,
+        filters.Verdict,
+        filters.OfRunByOperation,
+        filters.OfOperation,
+    )
+    list_select_related = ("operation",)
+    list_only = (
+        "operation__tool",
+        "run_id",
+        "source",
+        "verdict",
+        "stage",
+        "detail",
+        "attempt",
+        "fence_token",
+        "observed_at",
+    )
+    record_related = ("operation",)
+    empty = "No observation yet: one is recorded when a call comes back or a provider is asked."
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return ("-id",)
+
+    @admin.display(description="verdict")
+    def observation(self, seen: ToolObservation) -> Cell:
+        shown = badge(seen.get_verdict_display(), VERDICT_TONES[seen.verdict])
+        return format_html(
+            '<a class="ao-link" href="{}">{}</a>', record_url(ToolObservation, seen.pk), shown
+        )
+
+    @admin.display(description="run")
+    def run(self, seen: ToolObservation) -> Cell:
+        return run_link(seen.run_id)
+
+    @admin.display(description="operation")
+    def operation(self, seen: ToolObservation) -> Cell:
+        return format_html(
+            "{} {}", line(seen.operation.tool, 60), operation_link(seen.operation_id)
+        )
+
+    @admin.display(description="learned from")
+    def source(self, seen: ToolObservation) -> Cell:
+        return _source_badge(seen)
+
+    @admin.display(description="detail")
+    def detail(self, seen: ToolObservation) -> Cell:
+        return line(seen.detail, 100)
+
+    @admin.display(description="about send")
+    def send(self, seen: ToolObservation) -> Cell:
+        return str(seen.attempt)
+
+    @admin.display(description="token")
+    def token(self, seen: ToolObservation) -> Cell:
+        return str(seen.fence_token)
+
+    @admin.display(description="observed")
+    def observed(self, seen: ToolObservation) -> Cell:
+        return when(seen.observed_at)
+
+    def record(self, request: HttpRequest, seen: ToolObservation) -> Record:
+        operation = seen.operation
+        hidden = names_of_operation(operation)
+        detail = scrub(seen.detail, operation.arguments, hidden)
+        return Record(
+            state=badge(seen.get_verdict_display(), VERDICT_TONES[seen.verdict]),
+            meaning="Evidence: it moves no state by itself.",
+            facts=[
+                Fact("Operation", _operation_cell(operation)),
+                Fact("Run", run_link(seen.run_id)),
+                Fact("Step", step_link(operation.step_id, operation.step_number)),
+                Fact("Learned from", _source_badge(seen)),
+                Fact("Stage", seen.stage or NOTHING),
+                Fact("About send", str(seen.attempt)),
+                Fact("Fencing token", str(seen.fence_token)),
+                Fact("External reference", line(seen.external_ref, 255)),
+                Fact("Observed", when(seen.observed_at)),
+                Fact("Detail", line(detail, PARAGRAPH)),
+            ],
+            parts=[json_block("Result", seen.result, hidden)],
+        )
+
+
+def _facts(operation: ToolOperation) -> list[Fact]:
+    where = " · ".join(part for part in (operation.provider, operation.account) if part)
+    policy = " · ".join(
+        part
+        for part in (operation.policy_outcome, operation.policy_rule, operation.policy_version)
+        if part
+    )
+    facts = [
+        Fact("Run", run_link(operation.run_id)),
+        Fact("Step", step_link(operation.step_id, operation.step_number)),
+        Fact("Effect", operation.effect_type.replace("_", " ").lower() or NOTHING),
+        Fact("Provider", line(where)),
+        Fact("External reference", line(operation.external_ref, 255)),
+        Fact("Idempotency key", _key(operation)),
+        Fact("Sends", f"{operation.attempts}, the newest under token {operation.fence_token}"),
+        Fact("First sent", when(operation.first_sent_at)),
+        Fact("Last sent", when(operation.last_sent_at)),
+        Fact("Look-ups", str(operation.look_ups)),
+        Fact("Policy", line(policy, 300)),
+        Fact("Created", when(operation.created_at)),
+        Fact("Settled", when(operation.settled_at)),
+        Fact("Tool version", line(operation.tool_version)),
+        Fact("Place", f"call {operation.ordinal + 1} of the decision"),
+        Fact("Operation id", operation.pk),
+    ]
+    if operation.in_flight_until is not None:
+        facts.insert(9, Fact("May still be under way until", when(operation.in_flight_until)))
+    return facts
+
+
+def _notices(operation: ToolOperation, hidden: frozenset[str]) -> list[Notice]:
+    notices = []
+    if operation.status == OperationStatus.UNKNOWN:
+        asked = format_html(
+            "Unknown since {}. The provider is asked again {}.",
+            when(operation.unknown_since),
+            when(operation.next_reconcile_at),
+        )
+        notices.append(Notice("uncertain", "Effect uncertain", [asked]))
+    if operation.error:
+        tone: Tone = "uncertain" if operation.status == OperationStatus.UNKNOWN else "danger"
+        error = scrub(operation.error, operation.arguments, hidden)
+        notices.append(Notice(tone, "Last error", [line(error, PARAGRAPH)]))
+    return notices
+
+
+def _key(operation: ToolOperation) -> Cell:
+    if operation.key_expires_at is None:
+        return line(operation.idempotency_key, 255)
+    return format_html(
+        "{} <small>kept by the provider until</small> {}",
+        line(operation.idempotency_key, 255),
+        when(operation.key_expires_at),
+    )
+
+
+def _operation_cell(operation: ToolOperation) -> SafeString:
+    return link(record_url(ToolOperation, operation.pk), line(str(operation)))
+
+
+def _source_badge(seen: ToolObservation) -> SafeString:
+    late = seen.source == ToolObservation.Source.STALE_WORKER
+    return badge(seen.get_source_display(), "warning" if late else "neutral")

@@ -1,0 +1,333 @@
+"""The page of a run: where it stands, what is uncertain, who moves it next, what happened.
+
+Guarantees: the answer to "may something have happened twice, or not at all?" comes
+first. Cancelling asks on a page of its own and is sent as a POST, by those who may
+change runs; it is the command that the API calls.
+
+Does not load a whole run: the newest rows of each kind are shown, with a link to all.
+"""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.db.models.functions import Left
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from runs.access import RUNS_WRITE, Actor
+from runs.admin import filters
+from runs.admin.hidden import names_of_run
+from runs.admin.lists import among_newest
+from runs.admin.readonly import Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
+from runs.admin.show import (
+    LINE,
+    Row,
+    json_block,
+    line,
+    list_url,
+    operation_link,
+    record_url,
+    run_badge,
+    text_block,
+    visible,
+    when,
+)
+from runs.commands import cancel_run
+from runs.errors import RunsError
+from runs.models import (
+    NAME,
+    AgentRun,
+    Checkpoint,
+    ModelDecision,
+    Step,
+    StepAttempt,
+    ToolObservation,
+    ToolOperation,
+    Transition,
+)
+from runs.state import FINAL_STATES, PERSON_STATES, OperationStatus, RunState
+
+JOURNAL_ROWS: Final = 200
+UNKNOWN_ROWS: Final = 20
+
+OF_A_RUN: Final[dict[str, type[Row]]] = {
+    "Operations": ToolOperation,
+    "Steps": Step,
+    "Attempts": StepAttempt,
+    "Decisions": ModelDecision,
+    "Observations": ToolObservation,
+    "Checkpoints": Checkpoint,
+    "Journal": Transition,
+}
+
+MEANINGS: Final[dict[RunState, str]] = {
+    RunState.READY: "A worker opens the next step when the run is due.",
+    RunState.DECIDING: "The decider is being asked what to do next.",
+    RunState.DECISION_RECORDED: "A decision is recorded; a worker carries it out.",
+    RunState.TOOL_PREPARED: "A call is recorded and has not been sent.",
+    RunState.TOOL_RUNNING: "A call is under way; its effect is not known yet.",
+    RunState.TOOL_STATUS_UNKNOWN: (
+        "A call may or may not have taken effect. Reconciliation asks the provider."
+    ),
+    RunState.TOOL_COMMITTED: "The effect of a call is recorded; a worker goes on after it.",
+    RunState.WAITING_FOR_APPROVAL: "A call needs a signature and has not been sent.",
+    RunState.WAITING_FOR_RESOLUTION: (
+        "A call may or may not have taken effect, and nothing that may be asked or sent can "
+        "settle it. A person must."
+    ),
+    RunState.WAITING: "The run waits for a time or a signal.",
+    RunState.COMPENSATING: "Committed effects are being corrected.",
+    RunState.COMPLETED: "The run finished.",
+    RunState.FAILED: "The run ended without reaching its goal.",
+    RunState.CANCELLED: "The run was cancelled.",
+}
+
+
+@admin.register(AgentRun)
+class RunAdmin(ReadOnlyAdmin):
+    list_display = ("run", "state", "objective", "held_by", "next", "created")
+    list_filter = (filters.Effect, filters.State, filters.Agent, filters.Created)
+    ordering = ("-created_at", "-id")
+    search_fields = ("id",)
+    search_help_text = "run id, idempotency key or agent, exactly"
+    list_only = (
+        "agent",
+        "state",
+        "lease_owner",
+        "lease_expires_at",
+        "fence_token",
+        "wake_at",
+        "finished_at",
+        "created_at",
+    )
+    empty = "No run yet. Start one: python manage.py start_run AGENT, or POST /api/v1/runs/."
+
+    @admin.display(description="run")
+    def run(self, run: AgentRun) -> Cell:
+        return format_html(
+            '<a class="ao-link" href="{}">{} <small>…{}</small></a>',
+            record_url(AgentRun, run.pk),
+            run.agent,
+            str(run.pk)[-12:],
+        )
+
+    @admin.display(description="state")
+    def state(self, run: AgentRun) -> Cell:
+        return run_badge(run.state)
+
+    @admin.display(description="objective")
+    def objective(self, run: AgentRun) -> Cell:
+        return line(getattr(run, "objective_start", ""), 100)
+
+    @admin.display(description="held by")
+    def held_by(self, run: AgentRun) -> Cell:
+        return line(run.lease_owner, 60)
+
+    @admin.display(description="next")
+    def next(self, run: AgentRun) -> Cell:
+        return _next_move(run)
+
+    @admin.display(description="created")
+    def created(self, run: AgentRun) -> Cell:
+        return when(run.created_at)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        # The rest of an objective may be long and is on the run's page.
+        return super().get_queryset(request).annotate(objective_start=Left("objective", 4 * LINE))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """A run's id; or an idempotency key; or, among the newest runs, an agent."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        if (run_id := filters.as_uuid(term)) is not None:
+            return queryset.filter(id=run_id), False
+        if AgentRun.objects.filter(idempotency_key=term).exists():
+            return queryset.filter(idempotency_key=term), False
+        return among_newest(queryset.filter(agent=term), by="created_at"), False
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        ask = path(
+            "<uuid:run_id>/cancel/",
+            self.admin_site.admin_view(self.cancel_view),
+            name="runs_agentrun_cancel",
+        )
+        return [ask, *super().get_urls()]
+
+    def record(self, request: HttpRequest, run: AgentRun) -> Record:
+        hidden = names_of_run(run_id=run.pk, agent=run.agent)
+        return Record(
+            state=run_badge(run.state),
+            meaning=MEANINGS[RunState(run.state)],
+            facts=_facts(run),
+            parts=[
+                *_notices(run),
+                *self._tables(request, run),
+                text_block("Objective", run.objective),
+                json_block("Input", run.input, hidden),
+                json_block("Result", run.result, hidden),
+                json_block("Labels", run.labels, ()),
+            ],
+            links=[(list_url(model, run=run.pk), text) for text, model in OF_A_RUN.items()],
+            action=self._cancel_link(request, run),
+        )
+
+    def cancel_view(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
+        """GET asks; POST asks for the cancellation, as the API would."""
+        if not _may_cancel(request):
+            raise PermissionDenied
+        if request.method not in {"GET", "HEAD", "POST"}:
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        run = self.find(str(run_id))
+        if run is None:
+            return self.not_found(request, str(run_id))
+        if request.method == "POST":
+            return self._cancel(request, run)
+        context = self.page_context(request, run) | {
+            "title": "Cancel run",
+            "run": run,
+            "state": run_badge(run.state),
+            "back": record_url(AgentRun, run.pk),
+            "possible": _can_be_cancelled(run),
+        }
+        return TemplateResponse(request, "admin/runs/cancel_run.html", context)
+
+    def _cancel(self, request: HttpRequest, run: AgentRun) -> HttpResponse:
+        assert isinstance(request.user, User)
+        actor = Actor(name=request.user.get_username()[:NAME], scopes=frozenset({RUNS_WRITE}))
+        try:
+            cancel_run(actor=actor, run_id=run.pk)
+        except RunsError as error:
+            messages.error(request, visible(str(error)))
+        else:
+            messages.success(
+                request,
+                "Asked for. The run is cancelled at its next commit; a call that is under way "
+                "or unknown is settled first.",
+            )
+        return HttpResponseRedirect(record_url(AgentRun, run.pk))
+
+    def _cancel_link(self, request: HttpRequest, run: AgentRun) -> tuple[str, str] | None:
+        if not (_may_cancel(request) and _can_be_cancelled(run)):
+            return None
+        return reverse("admin:runs_agentrun_cancel", args=[run.pk]), "Cancel run…"
+
+    def _tables(self, request: HttpRequest, run: AgentRun) -> list[Part]:
+        return [
+            *self.section(
+                request,
+                ToolOperation,
+                run.operations.order_by("-step_number", "-ordinal"),
+                title="Operations",
+                more_url=list_url(ToolOperation, run=run.pk),
+                empty="No operation: no decision of this run has called a tool yet.",
+            ),
+            *self.section(
+                request,
+                Step,
+                run.steps.order_by("-number"),
+                title="Steps",
+                more_url=list_url(Step, run=run.pk),
+                empty="No step: no worker has taken this run yet. Is one running?",
+            ),
+            *self.section(
+                request,
+                Transition,
+                run.journal.order_by("-version", "-id"),
+                title="Journal",
+                limit=JOURNAL_ROWS,
+                more_url=list_url(Transition, run=run.pk),
+                empty="No journal row.",
+            ),
+        ]
+
+
+def _facts(run: AgentRun) -> list[Fact]:
+    asked = run.cancel_requested_at
+    facts = [
+        Fact("Held by", _holder(run)),
+        Fact("Fencing token", str(run.fence_token)),
+        Fact("Next", _next_move(run)),
+        Fact("Agent", format_html("{} <small>version {}</small>", run.agent, run.agent_version)),
+        Fact("Step", str(run.step_number)),
+        Fact("Created", format_html("{} by {}", when(run.created_at), line(run.created_by))),
+        Fact("Last change", format_html("{} version {}", when(run.updated_at), run.version)),
+    ]
+    if asked is not None:
+        by = line(run.cancel_requested_by)
+        facts.append(Fact("Cancel asked for", format_html("{} by {}", when(asked), by)))
+    if run.failures:
+        facts.append(Fact("Tries without a decision", f"{run.failures} in a row"))
+    if run.idempotency_key is not None:
+        facts.append(Fact("Idempotency key", line(run.idempotency_key, 255)))
+    facts.append(Fact("Run id", str(run.pk)))
+    return facts
+
+
+def _notices(run: AgentRun) -> list[Notice]:
+    notices = []
+    if run.uncertain:
+        unknown = run.operations.filter(status=OperationStatus.UNKNOWN).order_by(
+            "step_number", "ordinal"
+        )
+        lines = [_uncertain(operation) for operation in unknown[:UNKNOWN_ROWS]]
+        notices.append(Notice("uncertain", "Effect uncertain", lines))
+    if run.error:
+        notices.append(Notice("danger", "Error", [line(run.error, 2_000)]))
+    return notices
+
+
+def _uncertain(operation: ToolOperation) -> SafeString:
+    return format_html(
+        "{} {}: it may or may not have happened. Unknown since {}, asked again {}. {}",
+        line(operation.tool, NAME),
+        operation_link(operation.pk),
+        when(operation.unknown_since),
+        when(operation.next_reconcile_at),
+        line(operation.error, 500),
+    )
+
+
+def _holder(run: AgentRun) -> Cell:
+    if run.lease_expires_at is None:
+        return "nobody"
+    over = run.lease_expires_at <= timezone.now()
+    return format_html(
+        "{} {} {}",
+        line(run.lease_owner),
+        "· its lease is over since" if over else "· until",
+        when(run.lease_expires_at),
+    )
+
+
+def _next_move(run: AgentRun) -> Cell:
+    """Who is due to move the run, and when."""
+    if run.state in FINAL_STATES:
+        return format_html("nothing; ended {}", when(run.finished_at))
+    if run.lease_expires_at is not None and run.lease_expires_at > timezone.now():
+        return "its holder is at work"
+    if run.wake_at is not None:
+        return format_html("a worker, due {}", when(run.wake_at))
+    if run.state in PERSON_STATES:
+        return "a person"
+    return "a signal"
+
+
+def _may_cancel(request: HttpRequest) -> bool:
+    return request.user.has_perm("runs.change_agentrun")
+
+
+def _can_be_cancelled(run: AgentRun) -> bool:
+    return run.state not in FINAL_STATES and run.cancel_requested_at is None
+
+

@@ -1,0 +1,285 @@
+"""The REST front door of runs, operations, agents and tools.
+
+Guarantees: each view parses, calls one command or query, and presents; each names
+the scope of each of its methods in `scopes`, without which nobody is let in.
+
+Does not word errors: what is raised here becomes a problem document in `agentops`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from pydantic import BaseModel
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.utils.urls import replace_query_param
+from rest_framework.views import APIView
+
+from runs import commands, shapes
+from runs.access import READ, RUNS_WRITE, Actor
+from runs.agents import all_agents
+from runs.paging import PAGE_SIZE, Page, read_newest_first
+from runs.presenting import (
+    present_agent,
+    present_operation,
+    present_run,
+    present_runs,
+    present_tool,
+)
+from runs.queries import find_operations, find_runs, get_operation, get_run, parse_label
+from runs.requests import JsonBody, Query, StartRun, read_start
+from runs.state import OperationStatus, RunState
+from runs.timeline import PAGE_SIZE as TIMELINE_PAGE_SIZE
+from runs.timeline import read_timeline
+from tools.registry import all_tools
+
+
+class OnlyJson(BaseContentNegotiation):
+    """There is one format, whatever a caller says it accepts."""
+
+    def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
+        """The parser of the body's media type, or None."""
+        kind = (request.content_type or "").partition(";")[0].strip().lower()
+        return next((parser for parser in parsers if parser.media_type == kind), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type
+
+
+class KernelView(APIView):
+    """A view of this API. `scopes` names what each method needs."""
+
+    scopes: ClassVar[Mapping[str, str]] = {}
+    http_method_names = ["get", "post", "head"]
+    content_negotiation_class = OnlyJson
+    parser_classes = (JsonBody,)
+
+    def actor(self) -> Actor:
+        """Who asks; authentication has put it there."""
+        return cast(Actor, self.request.auth)
+
+
+_CURSOR = OpenApiParameter(
+    "cursor", str, description="Where a page begins; from a `next` or `previous` link."
+)
+_SIZE = OpenApiParameter("page_size", int, description="How many items a page may have.")
+_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="Names the request: sent again with it, the same run is answered.",
+)
+_RUN_ID = OpenApiParameter("run_id", OpenApiTypes.UUID, OpenApiParameter.PATH)
+
+
+def _problems(*statuses: int) -> dict[int, OpenApiResponse]:
+    kind = "application/problem+json"
+    return {
+        (status, kind): OpenApiResponse(shapes.Problem)  # type: ignore[misc]
+        for status in (*statuses, 401, 403)
+    }
+
+
+class RunsView(KernelView):
+    """Start a run, or look for some."""
+
+    scopes = {"GET": READ, "POST": RUNS_WRITE}
+
+    @extend_schema(
+        operation_id="runs_list",
+        parameters=[
+            OpenApiParameter("state", str, enum=[str(state) for state in RunState]),
+            OpenApiParameter("agent", str),
+            OpenApiParameter("label", str, many=True, description="`name:value`; all must match"),
+            OpenApiParameter("uncertain", bool),
+            _CURSOR,
+            _SIZE,
+        ],
+        responses={200: shapes.RunPage, **_problems(400)},
+    )
+    def get(self, request: Request) -> Response:
+        """List runs, newest first."""
+        query = Query(request, known=("state", "agent", "label", "uncertain"))
+        found = find_runs(
+            state=query.text("state"),
+            agent=query.text("agent"),
+            labels=dict(parse_label(one, separator=":") for one in query.texts("label")),
+            uncertain=query.truth("uncertain"),
+        )
+        page = read_newest_first(
+            found, cursor=query.text("cursor"), size=query.page_size(PAGE_SIZE)
+        )
+        return _answer(shapes.RunPage(**_links(request, page), results=present_runs(page.items)))
+
+    @extend_schema(
+        operation_id="runs_start",
+        parameters=[_KEY],
+        request=StartRun,
+        responses={
+            201: shapes.Run,
+            200: OpenApiResponse(shapes.Run, description="The run that this key had started."),
+            **_problems(400, 409, 413, 415, 422),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Start a run. With an `Idempotency-Key`, at most one however often it is sent."""
+        asked = read_start(request.data)
+        started = commands.start_run(
+            actor=self.actor(),
+            agent=asked.agent,
+            objective=asked.objective,
+            input=asked.input,
+            labels=asked.labels,
+            idempotency_key=request.headers.get("Idempotency-Key"),
+        )
+        answer = _answer(present_run(started.run), status=200 if started.replayed else 201)
+        if started.replayed:
+            answer["Idempotent-Replayed"] = "true"
+        answer["Location"] = reverse("run", args=[started.run.id], request=request)
+        return answer
+
+
+class RunView(KernelView):
+    """One run."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(
+        operation_id="runs_retrieve",
+        parameters=[_RUN_ID],
+        responses={200: shapes.Run, **_problems(404)},
+    )
+    def get(self, request: Request, run_id: str) -> Response:
+        """Show a run."""
+        Query(request, known=())
+        return _answer(present_run(get_run(run_id)))
+
+
+class TimelineView(KernelView):
+    """What happened to one run, and why."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(
+        operation_id="runs_timeline",
+        parameters=[_RUN_ID, _CURSOR, _SIZE],
+        responses={200: shapes.TimelinePage, **_problems(400, 404)},
+    )
+    def get(self, request: Request, run_id: str) -> Response:
+        """Show a run's incident timeline, oldest first."""
+        query = Query(request, known=())
+        run = get_run(run_id)
+        page = read_timeline(
+            run_id=run.id,
+            cursor=query.text("cursor"),
+            size=query.page_size(TIMELINE_PAGE_SIZE),
+        )
+        return _answer(shapes.TimelinePage(**_links(request, page), results=list(page.items)))
+
+
+class CancelView(KernelView):
+    """Ask a run to end."""
+
+    scopes = {"POST": RUNS_WRITE}
+
+    @extend_schema(
+        operation_id="runs_cancel",
+        parameters=[_RUN_ID],
+        request=None,
+        responses={202: shapes.Run, **_problems(404, 409)},
+    )
+    def post(self, request: Request, run_id: str) -> Response:
+        """Ask for a run to be cancelled; an effect under way or unknown is settled first."""
+        run = commands.cancel_run(actor=self.actor(), run_id=get_run(run_id).id)
+        return _answer(present_run(run), status=202)
+
+
+class OperationsView(KernelView):
+    """Look for operations."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(
+        operation_id="operations_list",
+        parameters=[
+            OpenApiParameter("status", str, enum=[str(status) for status in OperationStatus]),
+            OpenApiParameter("run", OpenApiTypes.UUID),
+            OpenApiParameter("tool", str),
+            _CURSOR,
+            _SIZE,
+        ],
+        responses={200: shapes.OperationPage, **_problems(400)},
+    )
+    def get(self, request: Request) -> Response:
+        """List operations, newest first."""
+        query = Query(request, known=("status", "run", "tool"))
+        found = find_operations(
+            status=query.text("status"), run=query.text("run"), tool=query.text("tool")
+        )
+        page = read_newest_first(
+            found, cursor=query.text("cursor"), size=query.page_size(PAGE_SIZE)
+        )
+        results = [present_operation(operation) for operation in page.items]
+        return _answer(shapes.OperationPage(**_links(request, page), results=results))
+
+
+class OperationView(KernelView):
+    """One operation."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(
+        operation_id="operations_retrieve",
+        parameters=[OpenApiParameter("operation_id", str, OpenApiParameter.PATH)],
+        responses={200: shapes.Operation, **_problems(404)},
+    )
+    def get(self, request: Request, operation_id: str) -> Response:
+        """Show an operation with everything learned about it."""
+        Query(request, known=())
+        return _answer(present_operation(get_operation(operation_id)))
+
+
+class AgentsView(KernelView):
+    """What may be started."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(operation_id="agents_list", responses={200: shapes.AgentPage, **_problems()})
+    def get(self, request: Request) -> Response:
+        """List the registered agents."""
+        Query(request, known=())
+        results = [present_agent(agent) for agent in all_agents()]
+        return _answer(shapes.AgentPage(next=None, previous=None, results=results))
+
+
+class ToolsView(KernelView):
+    """What agents may call."""
+
+    scopes = {"GET": READ}
+
+    @extend_schema(operation_id="tools_list", responses={200: shapes.ToolPage, **_problems()})
+    def get(self, request: Request) -> Response:
+        """List the registered tools."""
+        Query(request, known=())
+        results = [present_tool(spec) for spec in all_tools()]
+        return _answer(shapes.ToolPage(next=None, previous=None, results=results))
+
+
+def _answer(shape: BaseModel, *, status: int = 200) -> Response:
+    return Response(shape.model_dump(mode="json", by_alias=True), status=status)
+
+
+def _links(request: Request, page: Page[Any]) -> dict[str, str | None]:
+    here = request.build_absolute_uri()
+    return {
+        name: replace_query_param(here, "cursor", cursor) if cursor else None
+        for name, cursor in (("next", page.next), ("previous", page.previous))
+    }

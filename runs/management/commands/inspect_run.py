@@ -1,0 +1,63 @@
+"""`inspect_run`: one run, where it stands and how it came there."""
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from runs.access import READ
+from runs.errors import UnknownRun
+from runs.management.base import KernelCommand, add_limit, as_json, checked_limit
+from runs.models import AgentRun
+from runs.presenting import present_run
+from runs.queries import parse_run_id
+from runs.shapes import Run
+from runs.tables import facts_table, show_time, timeline_table
+from runs.timeline import read_newest
+
+
+class Command(KernelCommand):
+    help = "Show a run and its incident timeline, oldest entry first."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("run", help="the run's id")
+        add_limit(parser, default=200, of="timeline entries, the newest,")
+
+    def act(self, options: dict[str, Any]) -> None:
+        self.actor.require(READ)
+        run_id = parse_run_id(options["run"])
+        row = AgentRun.objects.filter(id=run_id).first()
+        if row is None:
+            raise UnknownRun(run_id=str(run_id))
+        run = present_run(row)
+        page = read_newest(run_id=run_id, size=checked_limit(options["limit"]))
+        if self.as_json:
+            entries = [as_json(entry) for entry in page.items]
+            self.show_json({"run": as_json(run), "timeline": entries})
+            return
+        self.show_table(facts_table(_facts(run)), "", timeline_table(page.items))
+        if page.previous:
+            self.say(f"Earlier entries are left out; --limit shows more than {len(page.items)}.")
+
+
+def _facts(run: Run) -> list[tuple[str, object]]:
+    facts: list[tuple[str, object | None]] = [
+        ("run", run.id),
+        ("agent", f"{run.agent} (version {run.agent_version})"),
+        ("state", f"{run.state}{' — an effect is uncertain' if run.uncertain else ''}"),
+        ("objective", run.objective or None),
+        ("input", run.input),
+        ("result", run.result),
+        ("error", run.error),
+        ("labels", run.labels or None),
+        ("fencing token", run.fence_token),
+        (
+            "lease",
+            f"{run.lease.owner} until {show_time(run.lease.expires_at)}" if run.lease else None,
+        ),
+        ("due", show_time(run.wake_at) or None),
+        ("steps", run.spent.steps),
+        ("created", f"{show_time(run.created_at)} by {run.created_by}"),
+        ("finished", show_time(run.finished_at) or None),
+    ]
+    return [(name, value) for name, value in facts if value is not None]

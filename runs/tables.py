@@ -1,0 +1,161 @@
+"""Runs, operations and timelines as tables for a terminal.
+
+Guarantees: text that came from outside (a provider's message, an llm's words) is
+shown as text: control characters are replaced and markup is not read.
+
+Does not fetch anything and knows no commands.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from runs.shapes import Agent, Operation, Run, TimelineEntry, Tool
+
+LONGEST_CELL: Final = 300
+_SHORT_ID: Final = 11
+_MOODS: Final = {
+    "COMPLETED": "green",
+    "COMMITTED": "green",
+    "TOOL_COMMITTED": "green",
+    "FAILED": "red",
+    "REJECTED": "red",
+    "CANCELLED": "red",
+    "UNKNOWN": "yellow",
+    "TOOL_STATUS_UNKNOWN": "yellow",
+    "WAITING_FOR_RESOLUTION": "yellow",
+    "WAITING_FOR_APPROVAL": "cyan",
+    "AWAITING_APPROVAL": "cyan",
+}
+
+
+def timeline_table(entries: Iterable[TimelineEntry]) -> Table:
+    """One row per entry. Times are UTC; the fencing token shows who held the run."""
+    table = _table("#", "at", "actor", "token", "step", "what", "from → to", "why")
+    for entry in entries:
+        what = entry.kind.replace("_", " ")
+        if entry.operation_id is not None:
+            what += f" {entry.operation_id[:_SHORT_ID]}"
+        table.add_row(
+            _text(entry.seq),
+            _text(entry.at.strftime("%H:%M:%S.%f")[:-3]),
+            _text(entry.actor),
+            _text(entry.fence_token or ""),
+            _text(entry.step_number or ""),
+            _text(what),
+            _movement(entry),
+            _text(_why(entry)),
+        )
+    return table
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """One row per run."""
+    table = _table("run", "agent", "state", "steps", "created", "error")
+    for run in runs:
+        table.add_row(
+            _text(run.id),
+            _text(run.agent),
+            _state(run.state),
+            _text(run.spent.steps),
+            _text(show_time(run.created_at)),
+            _text(run.error or ""),
+        )
+    return table
+
+
+def operations_table(operations: Sequence[Operation]) -> Table:
+    """One row per operation."""
+    table = _table("operation", "tool", "status", "run", "step", "sends", "unknown since", "error")
+    for operation in operations:
+        table.add_row(
+            _text(operation.operation_id),
+            _text(operation.tool),
+            _state(operation.status),
+            _text(operation.run),
+            _text(operation.step_number),
+            _text(operation.attempts),
+            _text(show_time(operation.unknown_since)),
+            _text(operation.error or ""),
+        )
+    return table
+
+
+def tools_table(tools: Sequence[Tool]) -> Table:
+    """One row per tool: what it does and how it is recovered."""
+    table = _table("tool", "effect", "provider", "key", "look-up", "approval", "description")
+    for tool in tools:
+        table.add_row(
+            _text(tool.name),
+            _text(tool.effect_type),
+            _text(tool.provider or ""),
+            _text(tool.idempotency_support),
+            _text("yes" if tool.can_reconcile else "no"),
+            _text(tool.approval.when if tool.approval else ""),
+            _text(tool.description),
+        )
+    return table
+
+
+def agents_table(agents: Sequence[Agent]) -> Table:
+    """One row per agent."""
+    table = _table("agent", "version", "decider", "tools")
+    for agent in agents:
+        tools = ", ".join(agent.tools)
+        table.add_row(_text(agent.name), _text(agent.version), _text(agent.decider), _text(tools))
+    return table
+
+
+def facts_table(facts: Sequence[tuple[str, object]]) -> Table:
+    """Names and values, one pair per row."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        table.add_row(Text(name, style="dim"), _text(value))
+    return table
+
+
+def show_time(at: datetime | None) -> str:
+    """A time as people read it, or nothing."""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
+
+
+def printable(text: str) -> str:
+    """`text` on one bounded line, without characters that steer a terminal."""
+    short = text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in short)
+
+
+def _why(entry: TimelineEntry) -> str:
+    known = [entry.reason]
+    if entry.reconciliation_result is not None:
+        known.insert(0, f"look-up says {entry.reconciliation_result}:")
+    if entry.timeout_stage is not None:
+        known.append(f"(interrupted at: {entry.timeout_stage})")
+    if entry.external_ref is not None:
+        known.append(f"[{entry.external_ref}]")
+    return " ".join(known)
+
+
+def _movement(entry: TimelineEntry) -> Text:
+    if entry.to_state is None:
+        return Text("")
+    before = _state(entry.from_state) if entry.from_state else Text("·")
+    return Text.assemble(before, " → ", _state(entry.to_state))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _state(name: str) -> Text:
+    return Text(printable(name), style=_MOODS.get(name, ""))
+
+
+def _text(value: object) -> Text:
+    return Text(printable(str(value)))
