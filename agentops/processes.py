@@ -63,6 +63,7 @@ def web(*, host: str, port: int) -> tuple[str, ...]:
         "agentops.asgi:application",
         f"--host={host}",
         f"--port={port}",
+        "--log-level=warning",
         "--no-server-header",
         "--timeout-graceful-shutdown=5",
     )
@@ -70,11 +71,12 @@ def web(*, host: str, port: int) -> tuple[str, ...]:
 
 def worker(*, name: str) -> tuple[str, ...]:
     return (
+        "--quiet",
         "--app=agentops",
         "worker",
         "--pool=threads",
         f"--hostname={name}@%h",
-        "--loglevel=INFO",
+        "--loglevel=WARNING",
         # Workers learn from rows, not from each other.
         "--without-gossip",
         "--without-mingle",
@@ -83,6 +85,7 @@ def worker(*, name: str) -> tuple[str, ...]:
 
 def beat(*, data_dir: Path) -> tuple[str, ...]:
     return (
+        "--quiet",
         "--app=agentops",
         "beat",
         f"--schedule={data_dir / 'beat-schedule'}",
@@ -93,7 +96,14 @@ def beat(*, data_dir: Path) -> tuple[str, ...]:
 
 
 def flower_arguments(*, host: str, port: int) -> tuple[str, ...]:
-    return ("--app=agentops", "flower", f"--address={host}", f"--port={port}", "--read_only=True")
+    return (
+        "--app=agentops",
+        "flower",
+        f"--address={host}",
+        f"--port={port}",
+        "--read_only=True",
+        "--logging=error",
+    )
 
 
 def _python(module: str, *arguments: str) -> tuple[str, ...]:

@@ -191,6 +191,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "agentops",
     "DESCRIPTION": "Durable runs of agents whose tools change the outside world.",
     "VERSION": "1",
+    # 3.1 has null as JSON schema has it; 3.0 has no way to say what an input may be.
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
@@ -204,7 +207,7 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+# Found in the installed apps when the web process starts: nothing to collect.
 WHITENOISE_USE_FINDERS = True
 LOGIN_URL = "admin:login"
 X_FRAME_OPTIONS = "DENY"
@@ -212,8 +215,13 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "agentops",
     "SITE_HEADER": "agentops",
+    "SITE_SYMBOL": "conversion_path",
+    "SITE_URL": None,
     "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": False,
+    "SIDEBAR": {"navigation": "agentops.sidebar.navigation"},
 }

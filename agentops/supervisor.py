@@ -205,7 +205,7 @@ class Supervisor:
                 self._start_due()
                 self._watch()
             self._end_all()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  wait() raises it again
             self._failure = error
         finally:
             for child in self._children.values():
@@ -296,7 +296,7 @@ class _Child:
 
     def start(self) -> int:
         guard = ["--parent", str(os.getpid()), "--signal", str(int(signal.SIGKILL))]
-        self._popen = subprocess.Popen(
+        self._popen = subprocess.Popen(  # noqa: S603  what a supervisor is for
             [*SHIM, *guard, "--", *self.process.argv],
             env={**os.environ, **self.process.environment},
             stdin=subprocess.DEVNULL,
@@ -367,8 +367,7 @@ class _Child:
         """Leave nothing behind after the supervision failed."""
         if self._popen is not None and self.pid is not None:
             self.kill()
-            self._popen.wait()
-            self.pid, self.ended = None, True
+            self.collect(healthy_seconds=0)
 
 
 def _decode(line: bytes) -> str:

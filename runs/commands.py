@@ -48,7 +48,7 @@ def start_run(
     actor: Actor,
     agent: str,
     objective: str = "",
-    input: Any = None,  # noqa: A002  the word people type
+    input: Any = None,
     labels: dict[str, str] | None = None,
     idempotency_key: str | None = None,
 ) -> Started:
@@ -147,7 +147,7 @@ def _checked_request(
     *,
     agent: str,
     objective: str,
-    input: Any,  # noqa: A002
+    input: Any,
     labels: dict[str, str] | None,
     key: str | None,
 ) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _check_labels(labels: Any) -> None:
 
 
 def _insert(run: AgentRun, *, actor: Actor) -> None:
-    run.wake_at = run.sweep_at = Now()  # type: ignore[assignment]
+    run.wake_at = run.sweep_at = Now()
     run.save(force_insert=True)
     Transition.objects.create(
         run=run,
@@ -204,9 +204,7 @@ def _insert(run: AgentRun, *, actor: Actor) -> None:
 
 
 def _replay(run: AgentRun) -> Started:
-    existing = AgentRun.objects.get(
-        created_by=run.created_by, idempotency_key=run.idempotency_key
-    )
+    existing = AgentRun.objects.get(created_by=run.created_by, idempotency_key=run.idempotency_key)
     if existing.request_digest != run.request_digest:
         raise KeyReused(key=run.idempotency_key or "", run_id=str(existing.id))
     return Started(run=existing, replayed=True)

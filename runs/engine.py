@@ -12,10 +12,10 @@ Does not wait: where a date, a signature or a person is due, the run is given ba
 import threading
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 from uuid import UUID
 
-from runs import decisions, deciders, events
+from runs import deciders, decisions, events
 from runs.agents import Agent, get_agent
 from runs.commit import Change, NewDecision
 from runs.context import encode_checkpoint
@@ -93,9 +93,7 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
             _drive(work, turn or Slice(), progress)
         except LeaseLost:
             progress.lease_lost = True
-            events.emit(
-                events.Name.LEASE_LOST, run_id=run_id, fence_token=work.lease.fence_token
-            )
+            events.emit(events.Name.LEASE_LOST, run_id=run_id, fence_token=work.lease.fence_token)
             keep_as_late_evidence(work.change.observations)
         except Exception as error:
             _set_aside(work, error)
@@ -124,7 +122,7 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
                 return _fail(work, reached)
             _open_step(work)
         if work.decision is None and not _decide(work, agent):
-            return
+            return None
         while (operation := open_operation(work)) is not None:
             if _must_cancel(work):
                 break
@@ -140,11 +138,11 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
                 case status:
                     raise AssertionError(f"an open operation is {status} between calls")
             if not going_on:
-                return
+                return None
         else:
             progress.steps += 1
             if _close_step(work):
-                return
+                return None
 
 
 def _resume(work: Work) -> None:
@@ -201,7 +199,7 @@ def _decide(work: Work, agent: Agent) -> bool:
     return True
 
 
-def _ask(work: Work, agent: Agent) -> tuple[Decision, dict[str, object]]:
+def _ask(work: Work, agent: Agent) -> tuple[Decision, dict[str, Any]]:
     """The decider's answer as it will be stored; raises whatever makes it unusable."""
     body = decisions.encode(deciders.ask(agent.decider, work.context))
     check_json(body, field="decision")

@@ -58,7 +58,7 @@ def plan_operation(work: Work, *, agent: Agent, ordinal: int, call: ToolCall) ->
             logical_action=f"{call.tool}#{ordinal}",
         ),
         run_id=work.run_id,
-        step_id=work.step_id,
+        step_id=work.open_step_id,
         step_number=work.step_number,
         ordinal=ordinal,
         tool=bound_text(call.tool, 100),
@@ -164,7 +164,7 @@ def cancel_operation(work: Work, operation: ToolOperation) -> None:
 
 
 def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: RunEvent) -> None:
-    """Plan the edge to UNKNOWN; `event` is LOSE_OUTCOME or, for a sender that is gone, TAKE_OVER."""
+    """Plan the edge to UNKNOWN; `event` is LOSE_OUTCOME, or TAKE_OVER when the sender is gone."""
     operation.unknown_since = operation.unknown_since or work.now
     operation.error = reason
     work.move_operation(operation, OperationEvent.LOSE_OUTCOME, reason)
@@ -225,9 +225,7 @@ def _open_send_window(
     work.move(RunEvent.SEND)
 
 
-def _record_outcome(
-    work: Work, operation: ToolOperation, spec: ToolSpec, outcome: Outcome
-) -> bool:
+def _record_outcome(work: Work, operation: ToolOperation, spec: ToolSpec, outcome: Outcome) -> bool:
     observation = _observe(operation, outcome, Source.WORKER)
     work.observe(observation)
     was_unknown = operation.unknown_since is not None
@@ -237,9 +235,7 @@ def _record_outcome(
         operation.in_flight_until = work.now + timedelta(seconds=lease_seconds())
     match outcome:
         case Committed(result=result, external_ref=external_ref):
-            commit_operation(
-                work, operation, result=result, external_ref=external_ref or ""
-            )
+            commit_operation(work, operation, result=result, external_ref=external_ref or "")
             return True
         case Unsent() | Refused() if was_unknown and not _answers(outcome, spec):
             # It speaks about this send alone; an earlier one may have taken effect.
@@ -258,9 +254,7 @@ def _record_outcome(
             work.release(wake_in=spec.retry_policy.delay(operation.attempts))
             return False
         case Unknown():
-            lose_outcome(
-                work, operation, reason=observation.detail, event=RunEvent.LOSE_OUTCOME
-            )
+            lose_outcome(work, operation, reason=observation.detail, event=RunEvent.LOSE_OUTCOME)
             return _ask_later(work, operation, spec)
         case _ as never:
             assert_never(never)

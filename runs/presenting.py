@@ -7,11 +7,8 @@ input, result and error of the runs that use it. A page costs no query per row.
 Does not recognise secrets that nobody declared.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
-
-from django.db import connection
 
 from runs import shapes
 from runs.agents import Agent, get_agent
@@ -207,14 +204,12 @@ def _sensitive_of_tools(names: Iterable[str]) -> set[str]:
     return hidden
 
 
-def _recorded_names(run_ids: Sequence[UUID]) -> list[tuple[Any, str]]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT DISTINCT operation.run_id, name
-            FROM runs_tooloperation operation, unnest(operation.sensitive) AS name
-            WHERE operation.run_id = ANY(%s)
-            """,
-            [list(run_ids)],
-        )
-        return [(run_id, name) for run_id, name in cursor.fetchall()]
+def _recorded_names(run_ids: Sequence[UUID]) -> Iterator[tuple[UUID, str]]:
+    lists = (
+        ToolOperation.objects.filter(run_id__in=run_ids)
+        .exclude(sensitive=[])
+        .order_by()
+        .values_list("run_id", "sensitive")
+        .distinct()
+    )
+    return ((run_id, name) for run_id, names in lists for name in names)

@@ -108,9 +108,7 @@ def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolO
     return observation
 
 
-def _observe(
-    work: Work, operation: ToolOperation, found: Reconciled[object]
-) -> ToolObservation:
+def _observe(work: Work, operation: ToolOperation, found: Reconciled[object]) -> ToolObservation:
     detail = scrub(found.why or "", operation.arguments, operation.sensitive)
     return ToolObservation(
         operation_id=operation.id,

@@ -85,6 +85,9 @@ class OperationEvent(StrEnum):
     SEND_AGAIN = "SEND_AGAIN"
 
 
+_State = TypeVar("_State", bound=StrEnum)
+_Event = TypeVar("_Event", bound=StrEnum)
+
 _R, _E = RunState, RunEvent
 _S, _O = OperationStatus, OperationEvent
 
@@ -219,7 +222,7 @@ def next_operation_status(
     return _follow(OPERATION_EDGES, status, event)
 
 
-def edge_names(edges: Mapping[tuple[StrEnum | None, StrEnum], tuple[StrEnum, str]]) -> list[str]:
+def edge_names(edges: Mapping[tuple[_State | None, _Event], tuple[_State, str]]) -> list[str]:
     """Every edge as `from event to`, sorted: the form that the journal's CHECK holds."""
     return sorted(f"{state or ''} {event} {to}" for (state, event), (to, _) in edges.items())
 
@@ -231,10 +234,6 @@ def edge_line(*, from_state: str, event: str, of_operation: bool) -> str:
         return OPERATION_EDGES.get((status, OperationEvent(event)), (None, ""))[1]
     state = RunState(from_state) if from_state else None
     return RUN_EDGES.get((state, RunEvent(event)), (None, ""))[1]
-
-
-_State = TypeVar("_State", bound=StrEnum)
-_Event = TypeVar("_Event", bound=StrEnum)
 
 
 def _follow(

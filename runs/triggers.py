@@ -15,7 +15,6 @@ import pgtrigger
 from runs.state import OPERATION_EDGES, RUN_EDGES, SETTLED_STATUSES, UNDATED_STATES, edge_names
 
 
-
 def check_functions() -> str:
     """The SQL functions behind the CHECK constraints, made from the pure table.
 
@@ -66,7 +65,8 @@ _WALK_THE_JOURNAL = """
     expected := {before};
     FOR edge IN
         SELECT from_state, to_state FROM runs_transition
-        WHERE run_id = {run} AND version = {version} AND operation_id IS NOT DISTINCT FROM {operation}
+        WHERE run_id = {run} AND version = {version}
+          AND operation_id IS NOT DISTINCT FROM {operation}
         ORDER BY id
     LOOP
         IF edge.from_state <> expected THEN
@@ -177,7 +177,7 @@ OPERATION_TRIGGERS: Final = [
     # Named columns, so that a write which leaves them alone does not even fire it.
     _refusal(
         name="operation_keeps_identity",
-        operation=pgtrigger.UpdateOf(*OPERATION_IDENTITY),
+        operation=pgtrigger.UpdateOf(*OPERATION_IDENTITY),  # type: ignore[no-untyped-call]
         condition=" OR ".join(
             f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in OPERATION_IDENTITY
         ),
@@ -186,7 +186,7 @@ OPERATION_TRIGGERS: Final = [
     ),
     _refusal(
         name="operation_token_only_grows",
-        operation=pgtrigger.UpdateOf("fence_token"),
+        operation=pgtrigger.UpdateOf("fence_token"),  # type: ignore[no-untyped-call]
         condition="NEW.fence_token < OLD.fence_token",
         message="operation %: its fencing token only grows",
         about="OLD.id",

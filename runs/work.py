@@ -65,6 +65,12 @@ class Work:
         return at + timedelta(seconds=time.monotonic() - monotonic)
 
     @property
+    def open_step_id(self) -> int:
+        """The open step's id, which exists from the commit that opened it."""
+        assert self.step_id is not None, "a step is committed before anything hangs on it"
+        return self.step_id
+
+    @property
     def context(self) -> Context:
         if self.window is None:
             self.window = deque(load_window(run_id=self.run_id), maxlen=WINDOW)

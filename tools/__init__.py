@@ -1,1 +1,26 @@
+"""Tools: typed functions that touch the outside world, and how each is recovered.
 
+Guarantees: everything a tool's author needs is importable from here, before Django is ready.
+Does not know runs, approvals or the front door: they know this app.
+"""
+
+from tools.call import Call
+from tools.declarations import Approve, EffectType, Provider, Retry, Timeout
+from tools.errors import NotSent, Rejected
+from tools.reconciled import Reconciled
+from tools.results import external_ref
+from tools.spec import tool
+
+__all__ = [
+    "Approve",
+    "Call",
+    "EffectType",
+    "NotSent",
+    "Provider",
+    "Reconciled",
+    "Rejected",
+    "Retry",
+    "Timeout",
+    "external_ref",
+    "tool",
+]

@@ -136,9 +136,7 @@ class Effect(SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
         return [("uncertain", "uncertain")]
 
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[AgentRun]
-    ) -> QuerySet[AgentRun]:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
         if self.value() is None:
             return queryset
         if self.value() != "uncertain":

@@ -83,6 +83,7 @@ class JournalAdmin(ReadOnlyAdmin):
 
     def record(self, request: HttpRequest, edge: Transition) -> Record:
         return Record(
+            title=edge.event.replace("_", " ").capitalize(),
             state=edge_badges(edge),
             meaning="Journal rows are never changed.",
             facts=[
@@ -106,6 +107,4 @@ class JournalAdmin(ReadOnlyAdmin):
 def _place(edge: Transition) -> Cell:
     if not edge.step_number:
         return "before the first"
-    return format_html(
-        "step {} <small>attempt {}</small>", edge.step_number, edge.attempt
-    )
+    return format_html("step {} <small>attempt {}</small>", edge.step_number, edge.attempt)

@@ -67,9 +67,7 @@ class ChangeList(DjangoChangeList):
     def get_results(self, request: HttpRequest) -> None:
         """One query: the rows of this page and whether there is another."""
         self.page_num = min(max(self.page_num, 1), MAX_PAGES)
-        self.paginator = self.model_admin.get_paginator(
-            request, self.queryset, self.list_per_page
-        )
+        self.paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
         page = self.paginator.page(self.page_num)
         self.result_list = page.object_list
         self.result_count = self.full_result_count = len(page.object_list)
@@ -88,9 +86,7 @@ class ChangeList(DjangoChangeList):
     @property
     def searched_newest(self) -> int | None:
         """How many rows a filter looked through, or None where an index served."""
-        scanning = any(
-            getattr(spec, "scans", False) for spec in self.filter_specs
-        )
+        scanning = any(getattr(spec, "scans", False) for spec in self.filter_specs)
         return NEWEST if scanning and not NARROWING & set(self.params) else None
 
     def _page_url(self, number: int) -> str:

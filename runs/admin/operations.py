@@ -152,6 +152,7 @@ class OperationAdmin(ReadOnlyAdmin):
     def record(self, request: HttpRequest, operation: ToolOperation) -> Record:
         hidden = names_of_operation(operation)
         return Record(
+            title=str(operation),
             state=operation_badge(operation.status),
             meaning=MEANINGS[OperationStatus(operation.status)],
             facts=_facts(operation),
@@ -266,6 +267,7 @@ class ObservationAdmin(ReadOnlyAdmin):
         hidden = names_of_operation(operation)
         detail = scrub(seen.detail, operation.arguments, hidden)
         return Record(
+            title=f"Observation of {operation.tool}",
             state=badge(seen.get_verdict_display(), VERDICT_TONES[seen.verdict]),
             meaning="Evidence: it moves no state by itself.",
             facts=[

@@ -75,6 +75,7 @@ Part = Notice | Table | Block
 class Record:
     """One row as a page: its state, what it means, facts, then parts in order."""
 
+    title: str
     state: Cell
     facts: Sequence[Fact]
     parts: Sequence[Part] = ()
@@ -148,7 +149,8 @@ class ReadOnlyAdmin(ModelAdmin):
         row = self.find(object_id)
         if row is None:
             return self.not_found(request, object_id)
-        context = self.page_context(request, row) | {"record": self.record(request, row)}
+        record = self.record(request, row)
+        context = self.page_context(request, title=record.title) | {"record": record}
         return TemplateResponse(request, self.record_template, context)
 
     def find(self, key: str) -> Any | None:
@@ -167,11 +169,11 @@ class ReadOnlyAdmin(ModelAdmin):
         messages.warning(request, f"There is no {name} {line(key, 80)}. It may have been purged.")
         return HttpResponseRedirect(reverse(f"admin:runs_{self.opts.model_name}_changelist"))
 
-    def page_context(self, request: HttpRequest, row: Model) -> dict[str, Any]:
+    def page_context(self, request: HttpRequest, *, title: str) -> dict[str, Any]:
         return {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": line(str(row)),
+            "title": line(title),
             "media": self.media,
         }
 

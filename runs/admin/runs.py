@@ -55,8 +55,8 @@ from runs.models import (
 )
 from runs.state import FINAL_STATES, PERSON_STATES, OperationStatus, RunState
 
+ROWS: Final = 20
 JOURNAL_ROWS: Final = 200
-UNKNOWN_ROWS: Final = 20
 
 OF_A_RUN: Final[dict[str, type[Row]]] = {
     "Operations": ToolOperation,
@@ -167,6 +167,7 @@ class RunAdmin(ReadOnlyAdmin):
     def record(self, request: HttpRequest, run: AgentRun) -> Record:
         hidden = names_of_run(run_id=run.pk, agent=run.agent)
         return Record(
+            title=str(run),
             state=run_badge(run.state),
             meaning=MEANINGS[RunState(run.state)],
             facts=_facts(run),
@@ -193,8 +194,7 @@ class RunAdmin(ReadOnlyAdmin):
             return self.not_found(request, str(run_id))
         if request.method == "POST":
             return self._cancel(request, run)
-        context = self.page_context(request, run) | {
-            "title": "Cancel run",
+        context = self.page_context(request, title="Cancel run") | {
             "run": run,
             "state": run_badge(run.state),
             "back": record_url(AgentRun, run.pk),
@@ -229,6 +229,7 @@ class RunAdmin(ReadOnlyAdmin):
                 ToolOperation,
                 run.operations.order_by("-step_number", "-ordinal"),
                 title="Operations",
+                limit=ROWS,
                 more_url=list_url(ToolOperation, run=run.pk),
                 empty="No operation: no decision of this run has called a tool yet.",
             ),
@@ -237,6 +238,7 @@ class RunAdmin(ReadOnlyAdmin):
                 Step,
                 run.steps.order_by("-number"),
                 title="Steps",
+                limit=ROWS,
                 more_url=list_url(Step, run=run.pk),
                 empty="No step: no worker has taken this run yet. Is one running?",
             ),
@@ -280,7 +282,7 @@ def _notices(run: AgentRun) -> list[Notice]:
         unknown = run.operations.filter(status=OperationStatus.UNKNOWN).order_by(
             "step_number", "ordinal"
         )
-        lines = [_uncertain(operation) for operation in unknown[:UNKNOWN_ROWS]]
+        lines = [_uncertain(operation) for operation in unknown[:ROWS]]
         notices.append(Notice("uncertain", "Effect uncertain", lines))
     if run.error:
         notices.append(Notice("danger", "Error", [line(run.error, 2_000)]))
@@ -329,5 +331,3 @@ def _may_cancel(request: HttpRequest) -> bool:
 
 def _can_be_cancelled(run: AgentRun) -> bool:
     return run.state not in FINAL_STATES and run.cancel_requested_at is None
-
-

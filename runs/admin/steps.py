@@ -73,6 +73,7 @@ class StepAdmin(ReadOnlyAdmin):
         decision = ModelDecision.objects.filter(pk=step.pk).only("kind").first()
         checkpoint = Checkpoint.objects.filter(pk=step.pk).only("pk").first()
         return Record(
+            title=f"Step {step.number}",
             state=self.open(step),
             facts=[
                 Fact("Run", run_link(step.run_id)),
@@ -106,9 +107,9 @@ class StepAdmin(ReadOnlyAdmin):
                 *self.section(
                     request,
                     Transition,
-                    Transition.objects.filter(
-                        run_id=step.run_id, step_number=step.number
-                    ).order_by("-version", "-id"),
+                    Transition.objects.filter(run_id=step.run_id, step_number=step.number).order_by(
+                        "-version", "-id"
+                    ),
                     title="Journal",
                     more_url=list_url(Transition, step=step.pk),
                     empty="No journal row.",
@@ -189,6 +190,7 @@ class AttemptAdmin(ReadOnlyAdmin):
 
     def record(self, request: HttpRequest, attempt: StepAttempt) -> Record:
         return Record(
+            title=f"Attempt {attempt.number} of step {attempt.step.number}",
             state=self.outcome(attempt),
             meaning=attempt.get_outcome_display() if attempt.outcome else "",
             facts=[
@@ -273,6 +275,7 @@ class DecisionAdmin(UnderStepAdmin):
             json_block("Tool versions", decision.tool_versions, ()),
         ]
         return Record(
+            title=f"Decision of step {step.number}",
             state=badge(line(decision.kind), "info"),
             meaning="The first decision recorded for a step stands; it is never asked for again.",
             facts=[
@@ -308,6 +311,7 @@ class CheckpointAdmin(UnderStepAdmin):
         run, step = checkpoint.run, checkpoint.step
         hidden = names_of_run(run_id=run.pk, agent=run.agent)
         return Record(
+            title=f"Checkpoint after step {step.number}",
             state=badge("Recorded", "success"),
             meaning="Any worker continues the run from here.",
             facts=[
@@ -318,5 +322,3 @@ class CheckpointAdmin(UnderStepAdmin):
             ],
             parts=[json_block("State", checkpoint.state, hidden)],
         )
-
-

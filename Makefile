@@ -1,0 +1,119 @@
+# Everything a developer or an operator types. Needs make and Python 3.11 or newer, no more.
+#   make demo    make test    make up    make check    make bench    make lock    make help
+
+PYTHON ?=
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+# Below the first one, so that removing .venv removes all of them.
+BENCH := $(VENV)/bench
+TOOLS := $(VENV)/tools
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help demo up test check bench format lock
+
+help:
+	@echo 'make demo          install, start everything, tell the story; EXIT=1 ends with it'
+	@echo 'make up            install, run the stack with your agents (AGENTOPS_APPS)'
+	@echo 'make test          install, run the tests; ARGS="-k lease" is passed on to pytest'
+	@echo 'make check         what CI runs: format, lint, types, imports, migrations, tests'
+	@echo 'make bench         the benchmarks beside their peers'
+	@echo 'make format        put every file into the format that check asks for'
+	@echo 'make lock          resolve the dependencies anew'
+	@echo 'PYTHON=python3.12  chooses the Python that .venv is made with'
+
+demo: $(VENV)/.runtime
+	@exec $(BIN)/python manage.py demo $(if $(filter 1 yes true,$(EXIT)),--exit) $(ARGS)
+
+up: $(VENV)/.runtime
+	@exec $(BIN)/python manage.py up $(ARGS)
+
+test: $(VENV)/.dev
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+# Django looks at the database's history before it looks for missing migrations.
+WITH_SERVERS = $(BIN)/python -m agentops.embedded
+
+check: $(VENV)/.dev
+	@$(call quietly,format,$(BIN)/python -m ruff format --check .)
+	@$(call quietly,lint,$(BIN)/python -m ruff check .)
+	@$(call quietly,types,$(BIN)/python -m mypy)
+	@$(call quietly,imports,$(BIN)/lint-imports)
+	@$(call quietly,migrations,$(WITH_SERVERS) $(BIN)/python manage.py makemigrations --check --dry-run)
+	@$(call quietly,system,$(BIN)/python manage.py check)
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+bench: $(BENCH)/.installed
+	@exec $(BENCH)/bin/python -m tests.bench $(ARGS)
+
+format: $(VENV)/.dev
+	@$(BIN)/python -m ruff format --quiet .
+	@$(BIN)/python -m ruff check --quiet --fix .
+
+UV_COMPILE = $(TOOLS)/bin/uv pip compile pyproject.toml --quiet --universal --generate-hashes \
+	--no-header --python-version 3.11
+
+lock: $(TOOLS)/.installed
+	@echo 'Resolving the dependencies'
+	@$(UV_COMPILE) --output-file requirements.lock
+	@$(UV_COMPILE) --extra dev --output-file requirements-dev.lock
+	@$(UV_COMPILE) --extra bench --output-file requirements-bench.lock
+
+# -- virtual environments: made once, and again when a lock changes ---------------
+
+$(VENV)/.runtime: requirements.lock
+	@$(call environment,$(VENV))
+	@$(call install,$(VENV),requirements.lock)
+	@touch $@
+
+# Holds everything of requirements.lock, in the same versions.
+$(VENV)/.dev: requirements-dev.lock
+	@$(call environment,$(VENV))
+	@$(call install,$(VENV),requirements-dev.lock)
+	@touch $(VENV)/.runtime $@
+
+$(BENCH)/.installed: requirements-bench.lock
+	@$(call environment,$(BENCH))
+	@$(call install,$(BENCH),requirements-bench.lock)
+	@touch $@
+
+$(TOOLS)/.installed:
+	@$(call environment,$(TOOLS))
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@touch $@
+
+# $(1): directory. The first Python that is new enough, or the one that was asked for.
+define environment
+set -e; \
+for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
+	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; \
+	python=; \
+done; \
+if [ -z "$$python" ]; then \
+	echo 'Python 3.11 or newer is needed. Install it, or name it: make PYTHON=/path/to/python3.12' >&2; \
+	exit 1; \
+fi; \
+if ! $$python -c 'import venv, ensurepip' 2>/dev/null; then \
+	echo "$$python cannot make virtual environments. Install its venv package" >&2; \
+	echo '(Debian and Ubuntu: apt install python3-venv), or name another: make PYTHON=…' >&2; \
+	exit 1; \
+fi; \
+$$python -m venv $(1)
+endef
+
+# $(1): environment, $(2): lock. A dot every two seconds; what pip says only when it fails.
+define install
+printf 'Installing $(2) '; \
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes \
+	-r $(2) >$(1)/install.log 2>&1 & pid=$$!; \
+trap 'kill $$pid 2>/dev/null; exit 130' INT TERM HUP; \
+while kill -0 $$pid 2>/dev/null; do printf .; sleep 2; done; \
+if wait $$pid; then echo ' done'; else echo ' failed'; cat $(1)/install.log >&2; exit 1; fi
+endef
+
+# $(1): title, $(2): command. Silent unless the command fails.
+define quietly
+printf '%-12s' '$(1)'; \
+if said=$$($(2) 2>&1); then echo ok; else echo failed; printf '%s\n' "$$said" >&2; exit 1; fi
+endef

@@ -1,0 +1,95 @@
+"""Who is at the front door of the API: tokens in, actors out.
+
+Guarantees: a request is nobody's until its token was found, unexpired, with an
+active owner; a view that does not name a scope for a method refuses everybody
+there, so a forgotten scope fails closed. `request.auth` is a `runs.access.Actor`,
+and the commands check it again.
+
+Does not throttle, and does not know sessions: those are the admin's.
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.db.models.functions import Now
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from agentops.models import ApiToken
+from agentops.tokens import digest_of
+from runs.access import Actor
+from runs.errors import NotPermitted
+
+if TYPE_CHECKING:
+    # That module reads the settings, which name this one.
+    from rest_framework.views import APIView
+
+KEYWORD: Final = "Token"
+# `last_used_at` is for people who clean up; a write per request would cost more than it says.
+LAST_USED_PRECISION: Final = timedelta(minutes=5)
+
+
+class TokenAuthentication(BaseAuthentication):
+    """Reads `Authorization: Token …`."""
+
+    def authenticate(self, request: Request) -> tuple[User, Actor] | None:
+        """The owner and what the token may do; None where no header was sent."""
+        secret = _secret_of(request)
+        if secret is None:
+            return None
+        found = (
+            ApiToken.objects.select_related("user")
+            .annotate(
+                expired=Q(expires_at__isnull=False, expires_at__lte=Now()),
+                fresh=Q(last_used_at__isnull=False, last_used_at__gt=Now() - LAST_USED_PRECISION),
+            )
+            .filter(digest=digest_of(secret))
+            .first()
+        )
+        if found is None:
+            raise AuthenticationFailed("This token is not known.")
+        if found.expired:
+            raise AuthenticationFailed(f"Token {found.prefix}… has expired; make a new one.")
+        if not found.user.is_active:
+            raise AuthenticationFailed(f"The owner of token {found.prefix}… is not active.")
+        if not found.fresh:
+            ApiToken.objects.filter(pk=found.pk).update(last_used_at=Now())
+        return found.user, Actor(name=found.user.get_username(), scopes=frozenset(found.scopes))
+
+    def authenticate_header(self, request: Request) -> str:
+        return f'{KEYWORD} realm="agentops"'
+
+
+class HasScope(BasePermission):
+    """Asks for the scope that the view names in `scopes` for the request's method."""
+
+    def has_permission(self, request: Request, view: "APIView") -> bool:
+        """False for nobody; raises NotPermitted for an actor who lacks the scope."""
+        if not isinstance(request.auth, Actor):
+            return False
+        method = "GET" if request.method == "HEAD" else request.method or ""
+        if method.lower() not in view.http_method_names or not hasattr(view, method.lower()):
+            # Answered with 405, which gives nothing away.
+            return True
+        scopes: dict[str, str] = getattr(view, "scopes", {})
+        if method not in scopes:
+            raise NotPermitted(actor=request.auth.name, scope=f"(none named for {method})")
+        request.auth.require(scopes[method])
+        return True
+
+
+def _secret_of(request: Request) -> str | None:
+    header = get_authorization_header(request).decode("latin-1")
+    if not header.strip():
+        return None
+    keyword, _, secret = header.strip().partition(" ")
+    if keyword.lower() != KEYWORD.lower():
+        raise AuthenticationFailed(f"Authorization: send '{KEYWORD}' and a token.")
+    secret = secret.strip()
+    if not secret or " " in secret:
+        raise AuthenticationFailed(f"Authorization: send '{KEYWORD}', one space and one token.")
+    return secret

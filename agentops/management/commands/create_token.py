@@ -1,0 +1,95 @@
+"""`create_token`: a secret that lets a program use the API."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
+from django.utils import timezone
+
+from agentops.tokens import NameTooLong, NoScope, UnknownScope, issue_token
+from runs.access import SCOPES
+from runs.management.base import KernelCommand
+
+
+class Command(KernelCommand):
+    help = "Create an API token and print it, once. " + " ".join(
+        f"{scope}: {meaning}." for scope, meaning in SCOPES.items()
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("name", help="what the token is for")
+        parser.add_argument("--scopes", required=True, help=f"of: {','.join(SCOPES)}")
+        parser.add_argument(
+            "--user", help="whose token it is, made if missing; the token's name if left out"
+        )
+        parser.add_argument("--groups", default="", help="groups that the user joins")
+        parser.add_argument("--days", type=int, help="how long it is valid; for ever if left out")
+
+    def act(self, options: dict[str, Any]) -> None:
+        days = options["days"]
+        if days is not None and not 1 <= days <= 36_500:
+            raise CommandError(f"--days: {days} is not possible; give a number of days from 1.")
+        try:
+            with transaction.atomic():
+                user = _find_or_make_user(options["user"] or options["name"])
+                for name in _names(options["groups"]):
+                    user.groups.add(_find_or_make_group(name))
+                issued = issue_token(
+                    user=user,
+                    name=options["name"],
+                    scopes=_names(options["scopes"]),
+                    expires_at=timezone.now() + timedelta(days=days) if days else None,
+                )
+        except (UnknownScope, NoScope, NameTooLong) as error:
+            raise CommandError(str(error)) from error
+        row = issued.row
+        if self.as_json:
+            self.show_json(
+                {
+                    "token": issued.secret,
+                    "name": row.name,
+                    "prefix": row.prefix,
+                    "user": user.get_username(),
+                    "groups": sorted(user.groups.values_list("name", flat=True)),
+                    "scopes": row.scopes,
+                    "expires_at": row.expires_at.isoformat() if row.expires_at else None,
+                }
+            )
+            return
+        self.say(f"Token {row.name!r} of {user.get_username()}: {', '.join(row.scopes)}.")
+        self.say("It is shown this once; send it as the header")
+        self.say(f"Authorization: Token {issued.secret}")
+
+
+def _find_or_make_user(username: str) -> User:
+    found = User.objects.filter(username=username).first()
+    if found is not None:
+        if not found.is_active:
+            raise CommandError(f"--user: {username!r} is not active; name another user.")
+        return found
+    user = User(username=username)
+    user.set_unusable_password()
+    try:
+        user.full_clean(exclude=["password"])
+    except ValidationError as error:
+        raise CommandError(
+            f"--user: {username[:80]!a} cannot be a user's name: {' '.join(error.messages)}"
+        ) from error
+    user.save()
+    return user
+
+
+def _find_or_make_group(name: str) -> Group:
+    if len(name) > 150 or not name.isprintable():
+        raise CommandError(
+            f"--groups: {name[:80]!a} cannot be a group's name; use up to 150 characters."
+        )
+    return Group.objects.get_or_create(name=name)[0]
+
+
+def _names(given: str) -> list[str]:
+    return [name.strip() for name in given.split(",") if name.strip()]

@@ -1,0 +1,139 @@
+"""Run the demo: the stack, a shop's payment provider, and two stories told with them."""
+
+import os
+import secrets
+import signal
+import sys
+import threading
+from argparse import ArgumentParser
+from contextlib import ExitStack
+from typing import Any, Final
+
+import httpx2
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+from rich.console import Console
+from rich.text import Text
+
+from agentops.embedded import EmbeddedError
+from agentops.ports import PortUnusable
+from agentops.processes import LOOPBACK, stack_processes
+from agentops.stack import await_port, child_environment, migrate, require_ports, start_servers
+from agentops.supervisor import Supervisor
+from agentops.tokens import issue_token
+from runs.access import READ, RUNS_WRITE
+
+SHOP: Final = "examples.shop"
+# Short, so that the story is: the longest wait in it is for a dead worker's lease.
+DEMO_LEASE_SECONDS: Final = "5"
+USER: Final = "demo"
+PIPE_WIDTH: Final = 118
+
+
+class Command(BaseCommand):
+    help = "Show a refund that survives a crash between the effect and its record."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--exit",
+            action="store_true",
+            help="stop the stack at the end; exit 0 only if the story held",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        _require_shop()
+        # A pipe has no width: wide enough for a line of the timeline.
+        width = None if sys.stdout.isatty() else PIPE_WIDTH
+        console = Console(file=sys.stdout, highlight=False, width=width)
+        try:
+            with ExitStack() as ending:
+                held = self._show(console, ending, leave_up=not options["exit"])
+        except (EmbeddedError, PortUnusable) as error:
+            raise CommandError(str(error)) from error
+        except KeyboardInterrupt:
+            console.print("stopped")
+            return
+        if not held:
+            raise CommandError("The story did not hold; the lines marked NO say where.")
+
+    def _show(self, console: Console, ending: ExitStack, *, leave_up: bool) -> bool:
+        from examples.shop.provider_process import provider_process
+        from examples.shop.story import Story
+
+        signal.signal(signal.SIGTERM, _interrupt)
+        require_ports()
+        start_servers(ending, say=lambda text: console.print(Text(text), soft_wrap=True))
+        migrate(say=console.print)
+        password, token = _make_user()
+        provider = ending.enter_context(
+            provider_process(settings.AGENTOPS_DATA_DIR / "demo" / f"ledger-{os.getpid()}.sqlite")
+        )
+        login = f"{USER}:{secrets.token_urlsafe(12)}"
+        environment = {**child_environment(flower_login=login), "SHOP_PAYMENTS_URL": provider.url}
+        supervisor = Supervisor(
+            stack_processes(
+                data_dir=settings.AGENTOPS_DATA_DIR,
+                port=settings.PORT,
+                flower_port=settings.FLOWER_PORT,
+                environment=environment,
+            ),
+            on_line=_log_to(ending),
+        )
+        console.print("starting web, worker, beat and Flower")
+        supervisor.start()
+        ending.callback(supervisor.stop)
+        if not await_port(settings.PORT):
+            raise CommandError(f"The web process does not listen on port {settings.PORT}.")
+        web = f"http://{LOOPBACK}:{settings.PORT}"
+        api = ending.enter_context(
+            httpx2.Client(base_url=web, headers={"Authorization": f"Token {token}"}, timeout=30)
+        )
+        held = Story(console=console, supervisor=supervisor, provider=provider, api=api).tell()
+        console.print(Text(f"\nadmin   {web}/admin/   user {USER}, password {password}"))
+        api_line = f"API     {web}/api/v1/docs/   Authorization: Token {token}"
+        console.print(Text(api_line), soft_wrap=True)
+        console.print(Text(f"Flower  http://{LOOPBACK}:{settings.FLOWER_PORT}/   login {login}"))
+        if leave_up:
+            console.print("\nThe stack stays up; Ctrl-C stops it.")
+            # The supervisor goes on restarting what dies until somebody interrupts.
+            threading.Event().wait()
+        return held
+
+
+def _require_shop() -> None:
+    """Start over with the shop's app and a short lease, unless this process has them."""
+    if SHOP in settings.AGENTOPS_APPS:
+        return
+    apps = ",".join([*settings.AGENTOPS_APPS, SHOP])
+    environment = {"AGENTOPS_LEASE_SECONDS": DEMO_LEASE_SECONDS, **os.environ}
+    environment["AGENTOPS_APPS"] = apps
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+
+
+def _make_user() -> tuple[str, str]:
+    """The demo's administrator: a new password and token each time, shown once."""
+    password = secrets.token_urlsafe(12)
+    user, _ = User.objects.get_or_create(username=USER)
+    user.is_staff = user.is_superuser = True
+    user.set_password(password)
+    user.save()
+    token = issue_token(
+        user=user, name=f"demo {secrets.token_hex(4)}", scopes=[READ, RUNS_WRITE]
+    ).secret
+    connections.close_all()
+    return password, token
+
+
+def _log_to(ending: ExitStack) -> Any:
+    """The processes' own lines go to a file: the screen is for the story."""
+    path = settings.AGENTOPS_DATA_DIR / "demo" / "stack.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = ending.enter_context(path.open("a", encoding="utf-8"))
+    return lambda name, line: print(f"{name:<8} | {line}", file=log, flush=True)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt

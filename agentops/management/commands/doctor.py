@@ -1,0 +1,243 @@
+"""Say what keeps the stack from working, and what would fix it.
+
+Guarantees that every check is made whatever the others find, that each problem comes with
+its fix, and exit status 1 when one of them is an error. Changes nothing.
+"""
+
+import importlib.util
+import json
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import psycopg
+from celery import current_app
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from agentops.embedded.identity import namespaces_work
+from agentops.embedded.urls import broker_url, database_url
+from agentops.health import check_parts
+from agentops.ports import PortBusy, PortUnusable, require_free_port
+from agentops.processes import LOOPBACK
+
+_START = "Start the stack: python manage.py up"
+_OLDEST_POSTGRES = 140_000
+_NEEDED_BYTES = 200 * 1024 * 1024
+_WISE_BYTES = 1024 * 1024 * 1024
+_PATIENCE_SECONDS = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found. `fix` is empty when there is nothing to do."""
+
+    name: str
+    level: Literal["ok", "warning", "error"]
+    detail: str
+    fix: str = ""
+
+
+class Command(BaseCommand):
+    help = "Check Python, database, broker, workers, sweeps, ports, disk and your apps."
+    # A failing system check is one of the things that this command is asked about.
+    requires_system_checks = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        findings = examine()
+        healthy = all(finding.level != "error" for finding in findings)
+        if options["json"]:
+            checks = [asdict(finding) for finding in findings]
+            self.stdout.write(json.dumps({"ok": healthy, "checks": checks}, indent=2))
+        else:
+            for finding in findings:
+                self.stdout.write(f"{finding.level:<8} {finding.name:<11} {finding.detail}")
+                if finding.fix:
+                    self.stdout.write(f"{'':<20} → {finding.fix}")
+        if not healthy:
+            sys.exit(1)
+
+
+def examine() -> list[Finding]:
+    """All checks in the order of dependence; one that fails unexpectedly is an error too."""
+    checks: dict[str, Callable[[], Finding | None]] = {
+        "python": _python,
+        "disk": _disk,
+        "namespaces": _namespaces,
+        "apps": _apps,
+        "database": _database,
+        "migrations": _migrations,
+        "broker": _broker,
+        "workers": _workers,
+        "sweeps": _sweeps,
+        "web port": lambda: _port(settings.PORT, variable="PORT", path="healthz"),
+        "flower port": lambda: _port(
+            settings.FLOWER_PORT, variable="FLOWER_PORT", path="healthcheck"
+        ),
+    }
+    findings = []
+    broken: set[str] = set()
+    for name, check in checks.items():
+        needed = _NEEDS.get(name)
+        if needed in broken:
+            broken.add(name)
+            findings.append(Finding(name, "warning", f"not looked at, because of {needed}"))
+            continue
+        finding = _guarded(name, check)
+        if finding is not None:
+            findings.append(finding)
+            if finding.level == "error":
+                broken.add(name)
+    return findings
+
+
+_NEEDS = {"migrations": "database", "sweeps": "migrations", "workers": "broker"}
+
+
+def _guarded(name: str, check: Callable[[], Finding | None]) -> Finding | None:
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001  the other checks still have to be made
+        return Finding(name, "error", f"{type(error).__name__}: {error}", "Read the message.")
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < (3, 11):  # noqa: UP036  pip checks it, a copied directory does not
+        return Finding("python", "error", version, "Use Python 3.11 or newer.")
+    return Finding("python", "ok", version)
+
+
+def _disk() -> Finding:
+    place = settings.AGENTOPS_DATA_DIR
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    detail = f"{free // (1024 * 1024)} MiB free at {place}"
+    fix = "Free some space or set AGENTOPS_DATA_DIR to another disk."
+    if free < _NEEDED_BYTES:
+        return Finding("disk", "error", detail, fix)
+    if free < _WISE_BYTES:
+        return Finding("disk", "warning", detail, fix)
+    return Finding("disk", "ok", detail)
+
+
+def _namespaces() -> Finding | None:
+    if database_url(settings.AGENTOPS_DATA_DIR) != settings.DATABASE_URL:
+        return None
+    if namespaces_work():
+        return Finding("namespaces", "ok", "user namespaces work here")
+    return Finding(
+        "namespaces",
+        "warning",
+        "no user namespaces: as root the embedded PostgreSQL runs as an unused user id",
+        "Nothing to do, unless it does not start: then set DATABASE_URL.",
+    )
+
+
+def _apps() -> Finding:
+    missing = [name for name in settings.AGENTOPS_APPS if not _is_importable(name)]
+    if missing:
+        return Finding(
+            "apps",
+            "error",
+            f"cannot be imported: {', '.join(missing)}",
+            "Correct AGENTOPS_APPS, or start from their directory or put it on PYTHONPATH.",
+        )
+    if not settings.AGENTOPS_APPS:
+        return Finding("apps", "ok", "AGENTOPS_APPS names none")
+    return Finding("apps", "ok", ", ".join(settings.AGENTOPS_APPS))
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _database() -> Finding:
+    try:
+        with psycopg.connect(settings.DATABASE_URL, connect_timeout=_PATIENCE_SECONDS) as session:
+            version = session.info.server_version
+    except psycopg.OperationalError as error:
+        if database_url(settings.AGENTOPS_DATA_DIR) == settings.DATABASE_URL:
+            return Finding("database", "error", "the embedded PostgreSQL does not run", _START)
+        reason = " ".join(str(error).split())
+        fix = "Start the server, or correct DATABASE_URL."
+        return Finding("database", "error", f"no connection: {reason}", fix)
+    shown = f"PostgreSQL {version // 10_000}.{version % 10_000}"
+    if version < _OLDEST_POSTGRES:
+        return Finding("database", "error", shown, "Use PostgreSQL 14 or newer.")
+    return Finding("database", "ok", shown)
+
+
+def _migrations() -> Finding:
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if plan:
+        missing = ", ".join(str(migration) for migration, _ in plan[:3])
+        more = f" and {len(plan) - 3} more" if len(plan) > 3 else ""
+        return Finding(
+            "migrations", "error", f"not applied: {missing}{more}", "python manage.py migrate"
+        )
+    return Finding("migrations", "ok", "all applied")
+
+
+def _broker() -> Finding:
+    try:
+        with current_app.connection_for_read(connect_timeout=_PATIENCE_SECONDS) as broker:
+            broker.ensure_connection(max_retries=1, interval_start=0, timeout=_PATIENCE_SECONDS)
+            shown = broker.as_uri()
+    except Exception as error:  # noqa: BLE001  every transport has exceptions of its own
+        if broker_url(settings.AGENTOPS_DATA_DIR) == settings.CELERY_BROKER_URL:
+            return Finding("broker", "error", "the embedded Valkey does not run", _START)
+        fix = "Start the server, or correct CELERY_BROKER_URL."
+        return Finding("broker", "error", f"no connection: {error}", fix)
+    return Finding("broker", "ok", shown)
+
+
+def _workers() -> Finding:
+    answers = current_app.control.inspect(timeout=_PATIENCE_SECONDS).ping() or {}
+    if not answers:
+        return Finding("workers", "error", "none answers", _START)
+    return Finding("workers", "ok", ", ".join(sorted(answers)))
+
+
+def _sweeps() -> Finding:
+    part = check_parts()["sweeps"]
+    if part.ok:
+        return Finding("sweeps", "ok", part.detail)
+    return Finding("sweeps", "error", part.detail, f"{_START} (beat and a worker have to run)")
+
+
+def _port(port: int, *, variable: str, path: str) -> Finding:
+    name = f"{'web' if variable == 'PORT' else 'flower'} port"
+    try:
+        require_free_port(port, host=LOOPBACK, variable=variable)
+    except PortBusy as error:
+        if _answers(f"http://{LOOPBACK}:{port}/{path}"):
+            return Finding(name, "ok", f"{port} is served by a running stack")
+        return Finding(name, "error", str(error), f"Set {variable} to a free port.")
+    except PortUnusable as error:
+        return Finding(name, "error", str(error), f"Set {variable} to a free port.")
+    return Finding(name, "ok", f"{port} is free")
+
+
+def _answers(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_PATIENCE_SECONDS) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False

@@ -1,0 +1,88 @@
+"""What the admin's sidebar offers, and to whom.
+
+Guarantees: an entry leads to a list and is there for those who may see its rows; the
+headline, how many runs have an uncertain effect, is on every page while there are any.
+One query, bounded, through a small index.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from runs.models import ToolOperation
+from runs.state import OperationStatus
+
+COUNTED_UP_TO: Final = 99
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A list, perhaps narrowed: `model` as app.name, `query` as the filters in its address."""
+
+    title: str
+    icon: str
+    model: str
+    query: dict[str, str] = field(default_factory=dict)
+
+
+UNCERTAIN: Final = Entry("Effect uncertain", "help", "runs.agentrun", {"effect": "uncertain"})
+SECTIONS: Final = {
+    "Runs": [
+        UNCERTAIN,
+        Entry("Runs", "play_circle", "runs.agentrun"),
+        Entry("Operations", "bolt", "runs.tooloperation"),
+        Entry("Journal", "list_alt", "runs.transition"),
+    ],
+    "In detail": [
+        Entry("Steps", "format_list_numbered", "runs.step"),
+        Entry("Attempts", "replay", "runs.stepattempt"),
+        Entry("Decisions", "alt_route", "runs.modeldecision"),
+        Entry("Observations", "visibility", "runs.toolobservation"),
+        Entry("Checkpoints", "flag", "runs.checkpoint"),
+    ],
+    "Access": [
+        Entry("Users", "person", "auth.user"),
+        Entry("Groups", "group", "auth.group"),
+        Entry("API tokens", "key", "agentops.apitoken"),
+    ],
+}
+
+
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    """The sidebar in the form that the admin's theme reads."""
+    sections = [
+        {
+            "title": title,
+            "items": [_item(entry, request) for entry in entries if _may(entry, request)],
+        }
+        for title, entries in SECTIONS.items()
+    ]
+    return [section for section in sections if section["items"]]
+
+
+def _item(entry: Entry, request: HttpRequest) -> dict[str, Any]:
+    app, name = entry.model.split(".")
+    address = reverse(f"admin:{app}_{name}_changelist")
+    narrowed = request.GET.get("effect") == UNCERTAIN.query["effect"]
+    item: dict[str, Any] = {
+        "title": entry.title,
+        "icon": entry.icon,
+        "link": reverse(f"admin:{app}_{name}_changelist", query=entry.query),
+        "active": request.path.startswith(address) and (bool(entry.query) == narrowed),
+    }
+    if entry is UNCERTAIN and (found := _count_uncertain()):
+        item |= {"badge": found if found <= COUNTED_UP_TO else f"{COUNTED_UP_TO}+"}
+    return item
+
+
+def _may(entry: Entry, request: HttpRequest) -> bool:
+    app, name = entry.model.split(".")
+    return request.user.has_perms([f"{app}.view_{name}"])
+
+
+def _count_uncertain() -> int:
+    # A run has at most one unknown operation: the next call waits for it.
+    unknown = ToolOperation.objects.filter(status=OperationStatus.UNKNOWN).order_by()
+    return len(unknown.values_list("run_id", flat=True)[: COUNTED_UP_TO + 1])

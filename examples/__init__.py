@@ -1,0 +1,1 @@
+"""Worked examples. Nothing in the project depends on them."""

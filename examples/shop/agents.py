@@ -1,0 +1,45 @@
+"""Two agents that refund: one decides from what it saw, one follows a script.
+
+Their input is `{"order_id": "17", "amount": "42.00"}`; `refund_agent` takes the amount that was
+paid when none is given. Both finish with the id of the refund.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from runs import Agent, Budget, CallTools, Context, Decision, Fail, Finish, Script, ToolCall
+
+
+def decide_refund(context: Context) -> Decision:
+    """Look the order up, refund it, finish; a call that was rejected ends the run."""
+    match context.input:
+        case {"order_id": str(order_id)}:
+            given: dict[str, Any] = dict(context.input)
+        case _:
+            return Fail('the input has no "order_id", or it is not text')
+    last = context.last
+    if last is None:
+        return CallTools(ToolCall("lookup_order", order_id=order_id))
+    if not last.committed:
+        return Fail(f"{last.tool} ended as {last.status}: {last.error}")
+    if last.tool == "lookup_order":
+        amount = given.get("amount", last.result["paid"])
+        return CallTools(ToolCall("refund_customer", order_id=order_id, amount=amount))
+    return Finish(last.result["refund_id"])
+
+
+refund_agent = Agent(
+    name="refund_agent",
+    decider=decide_refund,
+    tools=("lookup_order", "refund_customer"),
+    budget=Budget(steps=10, duration=timedelta(days=2)),
+)
+
+refund_once = Agent(
+    name="refund_once",
+    decider=Script(
+        ToolCall("refund_customer", order_id="{input.order_id}", amount="{input.amount}"),
+        Finish("{last.refund_id}"),
+    ),
+    tools=("refund_customer",),
+)

@@ -1,0 +1,36 @@
+"""Finds the tools of every installed app when Django is ready.
+
+Guarantees: the `tools` module of each app that is not part of the engine is imported once,
+and an error in it stops the start.
+Does not look outside the installed apps.
+"""
+
+from importlib import import_module
+
+from django.apps import AppConfig, apps
+from django.core.checks import register
+from django.utils.module_loading import module_has_submodule
+
+ENGINE = frozenset({"agentops", "approvals", "runs", "tools"})
+
+
+class ToolsConfig(AppConfig):
+    """The outside world: tool specs, registry, outcomes."""
+
+    name = "tools"
+    verbose_name = "Tools"
+
+    def ready(self) -> None:
+        from tools.checks import check_tools
+
+        discover_tools()
+        register(check_tools)
+
+
+def discover_tools() -> None:
+    """Import `<app>.tools` of every installed app that has one."""
+    for config in apps.get_app_configs():
+        if config.name in ENGINE or config.module is None:
+            continue
+        if module_has_submodule(config.module, "tools"):
+            import_module(f"{config.name}.tools")

@@ -1,0 +1,223 @@
+"""System checks over the registered tools, run when the project starts.
+
+Guarantees: a declaration that could not be recovered, or that means something else than
+it says, is an Error with a hint before the first run; a safe but weak one is a Warning.
+Does not call a tool or a provider: a declared promise may still be untrue.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, get_args
+
+from django.core.checks import CheckMessage, Error, Warning
+
+from tools.declarations import (
+    EffectType,
+    IdempotencySupport,
+    IntentScope,
+    Lookup,
+    OnRepeatedIntent,
+    Provider,
+)
+from tools.policy import check_expression
+from tools.registry import all_tools
+from tools.spec import ToolSpec
+
+
+def check_tools(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """All messages about all registered tools; Django's check interface."""
+    specs = all_tools()
+    found = [message for spec in specs for check in _CHECKS for message in check(spec)]
+    return found + list(_provider_conflicts(specs))
+
+
+def _unsafe_effect(spec: ToolSpec) -> Iterator[CheckMessage]:
+    if spec.effect_type is EffectType.IDEMPOTENT_WRITE and spec.idempotency_support == "none":
+        yield Error(
+            "An IDEMPOTENT_WRITE whose provider supports neither keys nor natural ids.",
+            hint="Declare idempotency_support, or make it a NON_IDEMPOTENT_WRITE.",
+            obj=_named(spec),
+            id="tools.E001",
+        )
+    if spec.effect_type is EffectType.TRANSACTIONAL and spec.is_async:
+        yield Error(
+            "A TRANSACTIONAL tool must run in the thread that holds the transaction.",
+            hint="Make it a plain function.",
+            obj=_named(spec),
+            id="tools.E002",
+        )
+
+
+def _unknown_words(spec: ToolSpec) -> Iterator[CheckMessage]:
+    given: list[tuple[str, str, Any]] = [
+        ("idempotency_support", spec.idempotency_support, IdempotencySupport),
+        ("intent_scope", spec.intent_scope, IntentScope),
+        ("on_repeated_intent", spec.on_repeated_intent, OnRepeatedIntent),
+    ]
+    if spec.provider:
+        given.append(("lookup", spec.provider.lookup, Lookup))
+    for field, value, words in given:
+        if value not in get_args(words):
+            yield Error(
+                f"{field}={value!r} is not a known word.",
+                hint=f"Use one of: {', '.join(get_args(words))}.",
+                obj=_named(spec),
+                id="tools.E003",
+            )
+
+
+def _approval(spec: ToolSpec) -> Iterator[CheckMessage]:
+    approve = spec.approval_policy
+    if approve is None:
+        return
+    problem = check_expression(approve.when, spec.argument_names)
+    if problem is not None:
+        yield Error(
+            f"approval_policy: when={approve.when!r} is no rule: {problem}",
+            hint="Write a CEL expression over the tool's arguments that yields true or false.",
+            obj=_named(spec),
+            id="tools.E004",
+        )
+    if approve.quorum < 1 or min(approve.approve_by, approve.execute_by) <= timedelta(0):
+        yield Error(
+            "approval_policy: quorum, approve_by and execute_by must be positive.",
+            hint="Without a quorum or a time nobody could ever approve.",
+            obj=_named(spec),
+            id="tools.E005",
+        )
+    if isinstance(approve.groups, str):
+        yield Error(
+            "approval_policy: groups is one text, so every letter would be a group.",
+            hint=f"Write groups=({approve.groups!r},).",
+            obj=_named(spec),
+            id="tools.E006",
+        )
+
+
+def _argument_names(spec: ToolSpec) -> Iterator[CheckMessage]:
+    known = ", ".join(spec.argument_names) or "none"
+    for number, field, names in (
+        ("E007", "intent_key", spec.intent_key),
+        ("E008", "sensitive", spec.sensitive),
+    ):
+        if missing := [name for name in names if name not in spec.argument_names]:
+            yield Error(
+                f"{field} names no argument: {', '.join(missing)}.",
+                hint=f"The arguments are: {known}.",
+                obj=_named(spec),
+                id=f"tools.{number}",
+            )
+    if spec.intent_scope == "global" and not spec.intent_key and not spec.repeatable:
+        yield Error(
+            "intent_scope='global' needs an intent_key.",
+            hint="Name the arguments that make two calls the same business action.",
+            obj=_named(spec),
+            id="tools.E009",
+        )
+
+
+def _numbers(spec: ToolSpec) -> Iterator[CheckMessage]:
+    seconds = spec.timeout_policy.seconds
+    if not (math.isfinite(seconds) and seconds > 0):
+        yield Error(
+            f"timeout_policy: {seconds} seconds is no time-out.",
+            hint="Give a positive number of seconds.",
+            obj=_named(spec),
+            id="tools.E010",
+        )
+    retry = spec.retry_policy
+    if retry.max_attempts < 1 or not 0 <= retry.first_delay <= retry.max_delay < math.inf:
+        yield Error(
+            "retry_policy: needs max_attempts >= 1 and 0 <= first_delay <= max_delay.",
+            hint="max_attempts=1 means that a call is never tried again.",
+            obj=_named(spec),
+            id="tools.E011",
+        )
+    retention = spec.idempotency_retention
+    if spec.settle_window < timedelta(0) or (retention is not None and retention <= timedelta(0)):
+        yield Error(
+            "settle_window and idempotency_retention must not be negative, nor retention zero.",
+            hint="Leave out a retention that the provider does not publish.",
+            obj=_named(spec),
+            id="tools.E012",
+        )
+
+
+def _handlers(spec: ToolSpec) -> Iterator[CheckMessage]:
+    for field in ("reconcile_handler", "compensation_handler", "resource_version"):
+        handler = getattr(spec, field)
+        # A compensation may be a tool itself; its arguments come from the kernel.
+        if handler is None or hasattr(handler, "spec") or _takes_call(handler):
+            continue
+        yield Error(
+            f"{field} cannot be called with a call alone.",
+            hint="Let it take one argument, the Call.",
+            obj=_named(spec),
+            id="tools.E013",
+        )
+
+
+def _weak(spec: ToolSpec) -> Iterator[CheckMessage]:
+    if spec.idempotency_support == "key" and spec.idempotency_retention is None:
+        yield Warning(
+            "The provider's keys have no declared retention, so none is ever sent twice.",
+            hint="Declare idempotency_retention as the provider documents it.",
+            obj=_named(spec),
+            id="tools.W001",
+        )
+    remote_write = spec.effect_type.is_write and spec.effect_type is not EffectType.TRANSACTIONAL
+    if remote_write and spec.reconcile_handler is None:
+        yield Warning(
+            "A write without reconcile_handler: unknown outcomes may end with a person.",
+            hint="Give it a function that asks the provider for the operation.",
+            obj=_named(spec),
+            id="tools.W002",
+        )
+    if not spec.description:
+        yield Warning(
+            "The tool has no description, and an llm reads nothing else about it.",
+            hint="Write a docstring.",
+            obj=_named(spec),
+            id="tools.W003",
+        )
+
+
+def _provider_conflicts(specs: Sequence[ToolSpec]) -> Iterator[CheckMessage]:
+    first: dict[tuple[str, str], tuple[Provider, str]] = {}
+    for spec in specs:
+        if spec.provider is None:
+            continue
+        key = (spec.provider.name, spec.provider.account)
+        declared, by = first.setdefault(key, (spec.provider, spec.name))
+        if declared != spec.provider:
+            yield Error(
+                f"Provider {key[0]!r} is declared differently for {by} and {spec.name}.",
+                hint="Share one Provider; override single facts in @tool.",
+                obj=_named(spec),
+                id="tools.E014",
+            )
+
+
+def _takes_call(handler: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(handler).bind(None)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _named(spec: ToolSpec) -> str:
+    return f"tool {spec.name}"
+
+
+_CHECKS: tuple[Callable[[ToolSpec], Iterator[CheckMessage]], ...] = (
+    _unsafe_effect,
+    _unknown_words,
+    _approval,
+    _argument_names,
+    _numbers,
+    _handlers,
+    _weak,
+)

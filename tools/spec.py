@@ -1,0 +1,247 @@
+"""A tool: a typed function and how it is recovered.
+
+Guarantees: everything a recovery needs to know of a tool is on its `ToolSpec`, complete
+and frozen from the moment of import; `version` changes when its arguments or its declared
+policies do, and not when only its description does.
+Does not check that the declarations are safe together: `checks.py` does.
+"""
+
+import copy
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, TypeVar
+
+from tools import registry
+from tools.arguments import ArgumentModel
+from tools.call import Call, Compensated
+from tools.declarations import (
+    Approve,
+    EffectType,
+    IdempotencySupport,
+    IntentScope,
+    OnRepeatedIntent,
+    Provider,
+    Retry,
+    Timeout,
+)
+
+__all__ = [
+    "Approve",
+    "Call",
+    "Compensated",
+    "EffectType",
+    "Provider",
+    "Retry",
+    "Timeout",
+    "ToolSpec",
+    "tool",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+VERSION_DIGITS = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """One registered tool. The idempotency facts are the tool's own or its provider's."""
+
+    name: str
+    description: str
+    function: Callable[..., Any] = field(repr=False)
+    is_async: bool
+    effect_type: EffectType
+    provider: Provider | None
+    idempotency_support: IdempotencySupport
+    idempotency_scope: str
+    idempotency_retention: timedelta | None
+    settle_window: timedelta
+    intent_key: tuple[str, ...]
+    intent_scope: IntentScope
+    on_repeated_intent: OnRepeatedIntent
+    repeatable: bool
+    reconcile_handler: Callable[..., Any] | None
+    compensation_handler: Callable[..., Any] | None
+    timeout_policy: Timeout
+    retry_policy: Retry
+    approval_policy: Approve | None
+    resource_version: Callable[..., Any] | None
+    sensitive: tuple[str, ...]
+    argument_model: ArgumentModel = field(repr=False, compare=False)
+    version: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "version", _version(self))
+
+    @property
+    def provider_name(self) -> str:
+        return self.provider.name if self.provider else ""
+
+    @property
+    def account(self) -> str:
+        return self.provider.account if self.provider else ""
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return self.argument_model.names
+
+    def arguments_schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments object; the caller may change its copy."""
+        return copy.deepcopy(self.argument_model.json_schema())
+
+    def validate(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Normalised JSON arguments, defaults included. Raises InvalidArguments."""
+        return self.argument_model.validate(raw, sensitive=self.sensitive)
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Python values of normalised arguments, by name. Raises InvalidArguments."""
+        return self.argument_model.bind(arguments, sensitive=self.sensitive)
+
+    def intent_values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What names the business intent: the `intent_key` arguments, or all without one.
+
+        JSON in which equal amounts are equal ("1.50" and "1.5" are one intent).
+        """
+        names = self.intent_key or self.argument_names
+        bound = self.bind(arguments)
+        return {
+            name: _plain(bound[name]) if isinstance(bound[name], Decimal) else arguments[name]
+            for name in names
+        }
+
+
+def tool(
+    *,
+    effect_type: EffectType,
+    provider: Provider | None = None,
+    name: str | None = None,
+    idempotency_support: IdempotencySupport | None = None,
+    idempotency_scope: str | None = None,
+    idempotency_retention: timedelta | None = None,
+    settle_window: timedelta | None = None,
+    intent_key: Sequence[str] = (),
+    intent_scope: IntentScope = "run",
+    on_repeated_intent: OnRepeatedIntent = "return_recorded",
+    repeatable: bool = False,
+    reconcile_handler: Callable[..., Any] | None = None,
+    compensation_handler: Callable[..., Any] | None = None,
+    timeout_policy: Timeout = Timeout(),  # noqa: B008 (frozen)
+    retry_policy: Retry = Retry(),  # noqa: B008 (frozen)
+    approval_policy: Approve | None = None,
+    resource_version: Callable[..., Any] | None = None,
+    sensitive: Sequence[str] = (),
+) -> Callable[[Function], Function]:
+    """Register a function `(call, **arguments)` as a tool; returns it with a `.spec`.
+
+    Raises InvalidTool for a signature without types, DuplicateTool for a taken name.
+    """
+    facts = provider or Provider(name="")
+
+    def register(function: Function) -> Function:
+        tool_name = name or function.__name__
+        spec = ToolSpec(
+            name=tool_name,
+            description=inspect.getdoc(function) or "",
+            function=function,
+            is_async=inspect.iscoroutinefunction(function),
+            effect_type=effect_type,
+            provider=provider,
+            idempotency_support=idempotency_support or facts.idempotency_support,
+            idempotency_scope=(
+                facts.idempotency_scope if idempotency_scope is None else idempotency_scope
+            ),
+            idempotency_retention=(
+                facts.idempotency_retention
+                if idempotency_retention is None
+                else idempotency_retention
+            ),
+            settle_window=facts.settle_window if settle_window is None else settle_window,
+            intent_key=_names(intent_key),
+            intent_scope=intent_scope,
+            on_repeated_intent=on_repeated_intent,
+            repeatable=repeatable,
+            reconcile_handler=reconcile_handler,
+            compensation_handler=compensation_handler,
+            timeout_policy=timeout_policy,
+            retry_policy=retry_policy,
+            approval_policy=approval_policy,
+            resource_version=resource_version,
+            sensitive=_names(sensitive),
+            argument_model=ArgumentModel(tool=tool_name, function=function),
+        )
+        registry.register(spec)
+        function.spec = spec  # type: ignore[attr-defined]
+        return function
+
+    return register
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    # `intent_key="order_id"` is one name, not eight letters.
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _plain(value: Decimal) -> str:
+    return format(value.normalize(), "f") if value else "0"
+
+
+def _version(spec: ToolSpec) -> str:
+    """Short hash over what a stored operation relies on; descriptions are left out."""
+    declared = {
+        "name": spec.name,
+        "arguments": _without_prose(spec.argument_model.json_schema()),
+        "effect_type": spec.effect_type,
+        "provider": asdict(spec.provider) if spec.provider else None,
+        "idempotency": [
+            spec.idempotency_support,
+            spec.idempotency_scope,
+            spec.idempotency_retention,
+            spec.settle_window,
+        ],
+        "intent": [
+            spec.intent_key,
+            spec.intent_scope,
+            spec.on_repeated_intent,
+            spec.repeatable,
+        ],
+        "handlers": [
+            getattr(handler, "__qualname__", None)
+            for handler in (
+                spec.reconcile_handler,
+                spec.compensation_handler,
+                spec.resource_version,
+            )
+        ],
+        "timeout": asdict(spec.timeout_policy),
+        "retry": asdict(spec.retry_policy),
+        "approval": asdict(spec.approval_policy) if spec.approval_policy else None,
+        "sensitive": spec.sensitive,
+    }
+    # Not the canonical form: a nonsensical number must live until the system checks name it.
+    text = json.dumps(declared, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:VERSION_DIGITS]
+
+
+# Maps of names to schemas: a key "title" in them is somebody's field, not prose.
+_NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
+_VALUES = ("default", "const", "enum", "examples")
+
+
+def _without_prose(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_prose(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    bare: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("title", "description", "examples"):
+            continue
+        if key in _NAMED_SCHEMAS and isinstance(value, dict):
+            bare[key] = {name: _without_prose(item) for name, item in value.items()}
+        else:
+            bare[key] = value if key in _VALUES else _without_prose(value)
+    return bare
