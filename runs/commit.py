@@ -23,7 +23,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -406,28 +406,37 @@ def _add_operation(
     n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any]
 ) -> None:
     _bind(f"new{n}", operation, _WHOLE, values)
+    parts.append(_new_operation_part(n))
+
+
+@cache
+def _new_operation_part(n: int) -> str:
     fields = ", ".join(f"%(new{n}_{name})s::{kind}" for name, kind in _WHOLE.items())
-    parts.append(f"""new{n} AS (
+    return f"""new{n} AS (
         INSERT INTO runs_tooloperation (run_id, run_version, {", ".join(_WHOLE)})
-        SELECT held.id, held.version, {fields} FROM held)""")
+        SELECT held.id, held.version, {fields} FROM held)"""
 
 
 def _add_move(n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any]) -> None:
     _bind(f"moved{n}", operation, _STANDING, values)
     values[f"moved{n}_id"] = operation.id
-    sets = ", ".join(f"{name} = %(moved{n}_{name})s::{kind}" for name, kind in _STANDING.items())
+    parts.append(_moved_operation_part(n))
+
+
+@cache
+def _moved_operation_part(n: int) -> str:
+    given = {name: f"%(moved{n}_{name})s::{kind}" for name, kind in _STANDING.items()}
     # The heartbeat may have pushed the window's end on since the row was read.
-    given = f"%(moved{n}_in_flight_until)s::timestamptz"
-    sets = sets.replace(
-        f"in_flight_until = {given}",
-        f"in_flight_until = CASE WHEN {given} IS NOT NULL "
-        f"THEN GREATEST(in_flight_until, {given}) END",
+    window = given["in_flight_until"]
+    given["in_flight_until"] = (
+        f"CASE WHEN {window} IS NOT NULL THEN GREATEST(in_flight_until, {window}) END"
     )
-    parts.append(f"""moved{n} AS (
+    sets = ", ".join(f"{name} = {value}" for name, value in given.items())
+    return f"""moved{n} AS (
         UPDATE runs_tooloperation SET run_version = held.version, {sets}
         FROM held
         WHERE runs_tooloperation.id = %(moved{n}_id)s::text
-          AND runs_tooloperation.run_id = held.id)""")
+          AND runs_tooloperation.run_id = held.id)"""
 
 
 def _bind(

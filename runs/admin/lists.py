@@ -8,7 +8,7 @@ the newest `NEWEST` rows only, and the page says so.
 Does not show how many rows there are.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.contrib.admin.views.main import PAGE_VAR
 from django.contrib.admin.views.main import ChangeList as DjangoChangeList
@@ -17,7 +17,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 if TYPE_CHECKING:
-    from runs.admin.readonly import Table
+    from runs.admin.readonly import ReadOnlyAdmin, Table
 
     AnyPage = Page[Any]
     AnyPaginator = Paginator[Any]
@@ -44,7 +44,7 @@ class NextPaginator(AnyPaginator):
     """Pages that know whether there is a next one, and nothing else."""
 
     @property
-    def count(self) -> int:  # type: ignore[override]  # Django's is cached; this one is constant
+    def count(self) -> int:
         """As many rows as may be paged through, whether or not they exist."""
         return MAX_PAGES * self.per_page
 
@@ -76,7 +76,13 @@ class ChangeList(DjangoChangeList):
         self.multi_page = page.has_next() or self.page_num > 1
         self.newer_url = self._page_url(self.page_num - 1) if self.page_num > 1 else ""
         self.older_url = self._page_url(self.page_num + 1) if page.has_next() else ""
-        self.table = self.model_admin.table_of(request, page.object_list)
+        admin = cast("ReadOnlyAdmin", self.model_admin)
+        self.table = admin.table_of(request, page.object_list)
+
+    def apply_select_related(self, qs: QuerySet[Any]) -> QuerySet[Any]:
+        """Only what the list asks for; Django would join whatever a column is named after."""
+        related = cast("tuple[str, ...]", self.list_select_related or ())
+        return qs.select_related(*related) if related else qs
 
     @property
     def at_the_end(self) -> bool:

@@ -26,8 +26,10 @@ from runs.admin.show import Block, Row, Tone, line
 if TYPE_CHECKING:
     # The same class with another look, and untyped.
     from django.contrib.admin import ModelAdmin
+
+    BaseAdmin = ModelAdmin[Any]
 else:
-    from unfold.admin import ModelAdmin
+    from unfold.admin import ModelAdmin as BaseAdmin
 
 Cell = SafeString | str
 BIGGEST_ID = 2**63 - 1
@@ -85,7 +87,7 @@ class Record:
     action: tuple[str, str] | None = None
 
 
-class ReadOnlyAdmin(ModelAdmin):
+class ReadOnlyAdmin(BaseAdmin):
     """`list_display` names methods that turn a row into a cell; `record` makes the page."""
 
     actions = None
@@ -97,7 +99,6 @@ class ReadOnlyAdmin(ModelAdmin):
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     sortable_by = ()
-    search_fields = ()
     # What to do when there is nothing to see yet.
     empty: ClassVar[str] = ""
     # Columns that a list needs; the rest, mostly long JSON, stays in the database.
@@ -118,7 +119,8 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Only the parameters of the filters: no address makes a scan of its own."""
-        return lookup in {spec.parameter_name for spec in self.get_list_filter(request)}
+        specs = self.get_list_filter(request)
+        return lookup in {getattr(spec, "parameter_name", None) for spec in specs}
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return ChangeList

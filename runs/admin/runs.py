@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, URLResolver, path, reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -25,7 +25,7 @@ from django.utils.safestring import SafeString
 from runs.access import RUNS_WRITE, Actor
 from runs.admin import filters
 from runs.admin.hidden import names_of_run
-from runs.admin.lists import among_newest
+from runs.admin.lists import PER_PAGE, among_newest
 from runs.admin.readonly import Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
 from runs.admin.show import (
     LINE,
@@ -141,7 +141,9 @@ class RunAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         # The rest of an objective may be long and is on the run's page.
-        return super().get_queryset(request).annotate(objective_start=Left("objective", 4 * LINE))
+        start = Left("objective", 4 * LINE)
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(objective_start=start)
+        return rows
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -152,11 +154,12 @@ class RunAdmin(ReadOnlyAdmin):
             return queryset, False
         if (run_id := filters.as_uuid(term)) is not None:
             return queryset.filter(id=run_id), False
-        if AgentRun.objects.filter(idempotency_key=term).exists():
-            return queryset.filter(idempotency_key=term), False
+        keyed = AgentRun.objects.filter(idempotency_key=term).values_list("id", flat=True)
+        if found := list(keyed[:PER_PAGE]):
+            return queryset.filter(id__in=found), False
         return among_newest(queryset.filter(agent=term), by="created_at"), False
 
-    def get_urls(self) -> list[URLPattern | URLResolver]:
+    def get_urls(self) -> list[URLPattern]:
         ask = path(
             "<uuid:run_id>/cancel/",
             self.admin_site.admin_view(self.cancel_view),

@@ -6,6 +6,7 @@ from django.core.management.base import CommandParser
 
 from runs.commands import reconcile_now
 from runs.management.base import KernelCommand
+from runs.queries import get_operation
 
 
 class Command(KernelCommand):
@@ -21,7 +22,9 @@ class Command(KernelCommand):
         )
 
     def act(self, options: dict[str, Any]) -> None:
-        asked = reconcile_now(actor=self.actor, operation_id=options["operation"])
+        given = options["operation"]
+        operation_id = get_operation(given).id if given is not None else None
+        asked = reconcile_now(actor=self.actor, operation_id=operation_id)
         if self.as_json:
             self.show_json({"operations": asked})
         elif asked:
