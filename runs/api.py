@@ -9,6 +9,8 @@ Does not word errors: what is raised here becomes a problem document in `agentop
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
+from django.conf import settings
+from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from pydantic import BaseModel
@@ -61,6 +63,13 @@ class KernelView(APIView):
     http_method_names = ["get", "post", "head"]
     content_negotiation_class = OnlyJson
     parser_classes = (JsonBody,)
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """The request as REST framework sees it."""
+        if "CONTENT_LENGTH" not in request.META and "HTTP_TRANSFER_ENCODING" in request.META:
+            # A body in chunks says no length, and would be taken for none at all.
+            request.META["CONTENT_LENGTH"] = str(settings.AGENTOPS_PAYLOAD_BYTES)
+        return super().initialize_request(request, *args, **kwargs)
 
     def actor(self) -> Actor:
         """Who asks; authentication has put it there."""

@@ -26,6 +26,14 @@ def check_agents(**_: Any) -> list[CheckMessage]:
                         id="runs.E001",
                     )
                 )
+        if agent.on_failure == "compensate":
+            found.append(
+                Error(
+                    f"Agent {agent.name!r} wants to compensate on failure, which is not served yet.",
+                    hint='Use on_failure="stop", and correct committed effects by hand.',
+                    id="runs.E002",
+                )
+            )
         if isinstance(agent.decider, Llm):
             found.append(
                 Warning(

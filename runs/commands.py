@@ -136,7 +136,7 @@ def reconcile_now(*, actor: Actor, operation_id: str | None = None) -> list[str]
     found = list(unknown.order_by("unknown_since").values_list("id", "run_id"))
     with transaction.atomic():
         AgentRun.objects.filter(id__in=[run_id for _, run_id in found]).update(
-            wake_at=Now(), sweep_at=Least(Coalesce(F("lease_expires_at"), Now()), Now())
+            wake_at=Now(), sweep_at=Now()
         )
         for unknown_id, run_id in found:
             hint_after_commit(run_id, operation_id=unknown_id)

@@ -230,7 +230,7 @@ def _keep_in_flight(operation_ids: list[str]) -> None:
             UPDATE runs_tooloperation
             SET in_flight_until = GREATEST(
                 in_flight_until, statement_timestamp() + make_interval(secs => %s))
-            WHERE id = ANY(%s) AND in_flight_until IS NOT NULL
+            WHERE id = ANY(%s) AND in_flight_until IS NOT NULL AND settled_at IS NULL
             """,
             [lease_seconds(), operation_ids],
         )
