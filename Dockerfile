@@ -21,7 +21,6 @@ COPY tools ./tools
 COPY runs ./runs
 COPY approvals ./approvals
 COPY agentops ./agentops
-RUN python manage.py collectstatic --no-input --verbosity=0
 
 USER agentops
 EXPOSE 8000

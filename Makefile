@@ -20,7 +20,7 @@ help:
 	@echo 'make check         what CI runs: format, lint, types, imports, migrations, tests'
 	@echo 'make bench         the benchmarks beside their peers'
 	@echo 'make format        put every file into the format that check asks for'
-	@echo 'make lock          resolve the dependencies anew'
+	@echo 'make lock          resolve the dependencies anew; ARGS=--upgrade takes newer ones'
 	@echo 'PYTHON=python3.12  chooses the Python that .venv is made with'
 
 demo: $(VENV)/.runtime
@@ -52,13 +52,13 @@ format: $(VENV)/.dev
 	@$(BIN)/python -m ruff check --quiet --fix .
 
 UV_COMPILE = $(TOOLS)/bin/uv pip compile pyproject.toml --quiet --universal --generate-hashes \
-	--no-header --python-version 3.11
+	--no-header --python-version 3.11 $(ARGS)
 
 lock: $(TOOLS)/.installed
 	@echo 'Resolving the dependencies'
 	@$(UV_COMPILE) --output-file requirements.lock
-	@$(UV_COMPILE) --extra dev --output-file requirements-dev.lock
-	@$(UV_COMPILE) --extra bench --output-file requirements-bench.lock
+	@$(UV_COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	@$(UV_COMPILE) --extra bench --constraint requirements.lock --output-file requirements-bench.lock
 
 # -- virtual environments: made once, and again when a lock changes ---------------
 
@@ -83,8 +83,11 @@ $(TOOLS)/.installed:
 	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@touch $@
 
-# $(1): directory. The first Python that is new enough, or the one that was asked for.
+# $(1): directory. One that works stays, for a second Python on top would break it; else it
+# is made anew by the first Python that is new enough, or by the one that was asked for.
 define environment
+if $(1)/bin/python -c 'import pip, ssl, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+then exit 0; fi; \
 set -e; \
 for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; \
@@ -94,12 +97,12 @@ if [ -z "$$python" ]; then \
 	echo 'Python 3.11 or newer is needed. Install it, or name it: make PYTHON=/path/to/python3.12' >&2; \
 	exit 1; \
 fi; \
-if ! $$python -c 'import venv, ensurepip' 2>/dev/null; then \
-	echo "$$python cannot make virtual environments. Install its venv package" >&2; \
+if ! $$python -c 'import venv, ensurepip, ssl' 2>/dev/null; then \
+	echo "$$python cannot make virtual environments with TLS. Install its venv package" >&2; \
 	echo '(Debian and Ubuntu: apt install python3-venv), or name another: make PYTHON=…' >&2; \
 	exit 1; \
 fi; \
-$$python -m venv $(1)
+$$python -m venv --clear $(1)
 endef
 
 # $(1): environment, $(2): lock. A dot every two seconds; what pip says only when it fails.

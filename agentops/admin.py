@@ -19,7 +19,7 @@ from django.db.models import Model, Q
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, URLResolver, path, reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -30,26 +30,33 @@ from agentops.models import ApiToken
 if TYPE_CHECKING:
     # The same class with another look, and untyped.
     from django.contrib.admin import ModelAdmin
+
+    BaseAdmin = ModelAdmin[Any]
+    BaseUserAdmin = DjangoUserAdmin[User]
 else:
-    from unfold.admin import ModelAdmin
+    from unfold.admin import ModelAdmin as BaseAdmin
+
+    class BaseUserAdmin(DjangoUserAdmin, BaseAdmin):
+        pass
+
 
 admin.site.unregister([User, Group])
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):
+class UserAdmin(BaseUserAdmin):
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
+class GroupAdmin(DjangoGroupAdmin, BaseAdmin):
     pass
 
 
 @admin.register(ApiToken)
-class ApiTokenAdmin(ModelAdmin):
+class ApiTokenAdmin(BaseAdmin):
     """The list says all there is to say about a token, so a row leads nowhere but to Revoke."""
 
     list_display = ("name", "shown_prefix", "user", "shown_scopes", "standing", "used", "revoke")
@@ -101,7 +108,7 @@ class ApiTokenAdmin(ModelAdmin):
         url = reverse("admin:agentops_apitoken_revoke", args=[token.pk])
         return format_html('<a class="underline" href="{}">Revoke…</a>', url)
 
-    def get_urls(self) -> list[URLPattern | URLResolver]:
+    def get_urls(self) -> list[URLPattern]:
         ask = path(
             "<int:token_id>/revoke/",
             self.admin_site.admin_view(self.revoke_view),

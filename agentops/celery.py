@@ -7,10 +7,15 @@ by the broker.
 """
 
 import os
+import warnings
 
 from celery import Celery
+from celery.platforms import SecurityWarning  # type: ignore[attr-defined]
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
+
+# Celery warns of root because of pickled messages; only JSON is accepted here.
+warnings.filterwarnings("ignore", category=SecurityWarning)
 
 app = Celery("agentops")
 app.config_from_object("django.conf:settings", namespace="CELERY")

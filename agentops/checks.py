@@ -216,4 +216,3 @@ def _is_local(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
+from django.core.exceptions import DisallowedHost
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.urls import Resolver404, resolve
@@ -203,9 +204,11 @@ def _handler(
     status: HTTPStatus, detail: str, otherwise: Callable[..., HttpResponse]
 ) -> Callable[..., HttpResponse]:
     def handle(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if request.path.startswith(API):
-            return _answer(request, status, detail)
-        return otherwise(request, *args, **kwargs)
+        if not request.path.startswith(API):
+            return otherwise(request, *args, **kwargs)
+        if isinstance(kwargs.get("exception"), DisallowedHost):
+            return _answer(request, status, "The Host header is none of AGENTOPS_ALLOWED_HOSTS.")
+        return _answer(request, status, detail)
 
     return handle
 

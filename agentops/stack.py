@@ -48,9 +48,10 @@ def start_servers(ending: ExitStack, *, say: Callable[[str], None]) -> Stack | N
 
 
 def migrate(*, say: Callable[[str], None]) -> None:
-    """Bring the database up to date, and leave no connection of this process behind."""
+    """Bring the database up to date."""
     say("bringing the database up to date")
     call_command("migrate", interactive=False, verbosity=0)
+    # The child processes open their own; these would only hold a seat.
     connections.close_all()
 
 

@@ -296,7 +296,7 @@ class _Child:
 
     def start(self) -> int:
         guard = ["--parent", str(os.getpid()), "--signal", str(int(signal.SIGKILL))]
-        self._popen = subprocess.Popen(  # noqa: S603  what a supervisor is for
+        self._popen = subprocess.Popen(
             [*SHIM, *guard, "--", *self.process.argv],
             env={**os.environ, **self.process.environment},
             stdin=subprocess.DEVNULL,

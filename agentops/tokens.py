@@ -40,12 +40,14 @@ class NoScope(Exception):
         super().__init__(f"scopes: name at least one of: {_scope_list()}")
 
 
-class NameTooLong(Exception):
+class InvalidName(Exception):
     """A token or its owner has a name that the journal cannot hold."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"name: {name[:40]!r}… is too long; use 1 to {NAME} characters")
+        super().__init__(
+            f"name: {name[:40]!a} is not possible; use 1 to {NAME} printable characters"
+        )
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,15 @@ class Issued:
 def issue_token(
     *, user: User, name: str, scopes: Collection[str], expires_at: datetime | None = None
 ) -> Issued:
-    """Create a token of `user`. Raises UnknownScope, NoScope or NameTooLong."""
+    """Create a token of `user`. Raises UnknownScope, NoScope or InvalidName."""
     if not scopes:
         raise NoScope
     for scope in scopes:
         if scope not in SCOPES:
             raise UnknownScope(scope)
     for label in (name, user.get_username()):
-        if not 0 < len(label) <= NAME:
-            raise NameTooLong(label)
+        if not (0 < len(label) <= NAME and label.isprintable()):
+            raise InvalidName(label)
     prefix = f"aot_{secrets.token_hex(PREFIX_BYTES)}"
     secret = f"{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
     row = ApiToken.objects.create(

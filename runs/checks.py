@@ -29,7 +29,7 @@ def check_agents(**_: Any) -> list[CheckMessage]:
         if agent.on_failure == "compensate":
             found.append(
                 Error(
-                    f"Agent {agent.name!r} wants to compensate on failure, which is not served yet.",
+                    f"Agent {agent.name!r} compensates on failure, which is not served yet.",
                     hint='Use on_failure="stop", and correct committed effects by hand.',
                     id="runs.E002",
                 )

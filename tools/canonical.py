@@ -16,7 +16,7 @@ import rfc8785
 
 from tools.errors import InvalidPayload
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 PAYLOAD_BYTES = 256 * 1024
 DEEPEST = 32
@@ -48,7 +48,7 @@ def check_json(value: Any, *, field: str, limit_bytes: int = PAYLOAD_BYTES) -> N
         raise InvalidPayload(
             field=field,
             value=f"{size} bytes",
-            fix=f"send at most {limit_bytes} bytes of JSON; store the rest elsewhere and refer to it",
+            fix=f"send at most {limit_bytes} bytes of JSON and refer to the rest",
         )
 
 

@@ -87,10 +87,11 @@ def _approval(spec: ToolSpec) -> Iterator[CheckMessage]:
             obj=_named(spec),
             id="tools.E005",
         )
-    if isinstance(approve.groups, str):
+    groups: object = approve.groups
+    if isinstance(groups, str):
         yield Error(
             "approval_policy: groups is one text, so every letter would be a group.",
-            hint=f"Write groups=({approve.groups!r},).",
+            hint=f"Write groups=({groups!r},).",
             obj=_named(spec),
             id="tools.E006",
         )

@@ -6,7 +6,6 @@ policies do, and not when only its description does.
 Does not check that the declarations are safe together: `checks.py` does.
 """
 
-import copy
 import hashlib
 import inspect
 import json
@@ -90,8 +89,8 @@ class ToolSpec:
         return self.argument_model.names
 
     def arguments_schema(self) -> dict[str, Any]:
-        """JSON schema of the arguments object; the caller may change its copy."""
-        return copy.deepcopy(self.argument_model.json_schema())
+        """JSON schema of the arguments object, made anew: the caller may change it."""
+        return self.argument_model.json_schema()
 
     def validate(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Normalised JSON arguments, defaults included. Raises InvalidArguments."""

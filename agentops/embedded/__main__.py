@@ -23,7 +23,7 @@ def main(command: list[str]) -> int:
     broker = broker_url(data_dir) == settings.CELERY_BROKER_URL
     try:
         with running(data_dir, postgres=postgres, broker=broker):
-            return subprocess.run(command, check=False).returncode  # noqa: S603  the caller's own
+            return subprocess.run(command, check=False).returncode
     except EmbeddedError as error:
         sys.stderr.write(f"{error}\n")
         return 1

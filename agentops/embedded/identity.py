@@ -138,7 +138,7 @@ def _refusal(identity: Identity, *, program: Path, home: Path | None) -> str | N
     if sys.platform != "linux":
         return "not Linux"
     reach = [] if home is None else ["--reach", str(home)]
-    tried = subprocess.run(  # noqa: S603  our own shim
+    tried = subprocess.run(
         [*shim(identity), *reach, "--", str(program), "--version"],
         capture_output=True,
         text=True,

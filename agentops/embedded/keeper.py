@@ -130,7 +130,7 @@ def _keep(plan: Plan, *, home: Path, server_lock: int, users_lock: int, signals:
 
 def _spawn(plan: Plan, *, server_lock: int) -> "subprocess.Popen[bytes]":
     guard = ["--parent", str(os.getpid()), "--signal", str(plan.death_signal)]
-    return subprocess.Popen(  # noqa: S603  the plan is our own
+    return subprocess.Popen(
         [*plan.shim, *guard, "--", *plan.program],
         env=plan.environment,
         stdin=subprocess.DEVNULL,

@@ -109,7 +109,7 @@ def _create_cluster(placement: Placement, *, identity: Identity, home: Path) -> 
     uid, as_creator = creator(identity)
     half_done.mkdir(mode=0o700)
     give_away(half_done, owner=uid)
-    done = subprocess.run(  # noqa: S603  a program of the wheel
+    done = subprocess.run(
         [
             *as_creator,
             "--",
@@ -149,7 +149,7 @@ def _explain_failed_initdb(said: str, *, home: Path) -> None:
 
 def _check_version(placement: Placement) -> None:
     found = (placement.data / "PG_VERSION").read_text().strip()
-    said = subprocess.run(  # noqa: S603  a program of the wheel
+    said = subprocess.run(
         [str(installed_programs() / "bin" / "postgres"), "--version"],
         capture_output=True,
         text=True,

@@ -150,7 +150,7 @@ def _start_keeper(server: Server) -> None:
         server.log.replace(server.log.with_suffix(".log.1"))
     descriptor = os.open(server.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        subprocess.run(  # noqa: S603  our own keeper
+        subprocess.run(
             [sys.executable, "-I", "-S", str(_KEEPER), str(server.home)],
             input=json.dumps(asdict(plan)).encode(),
             stdout=descriptor,

@@ -43,7 +43,7 @@ def main() -> None:
     # The kernel forgets this request whenever the identity changes: so it comes last.
     if wanted.signal is not None and sys.platform == "linux":
         _die_with(wanted.parent, signal=wanted.signal)
-    os.execv(wanted.program[0], wanted.program)  # noqa: S606  what a shim is for
+    os.execv(wanted.program[0], wanted.program)
 
 
 def _enter_namespace(uid: int) -> None:

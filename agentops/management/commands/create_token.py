@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 from django.utils import timezone
 
-from agentops.tokens import NameTooLong, NoScope, UnknownScope, issue_token
+from agentops.tokens import InvalidName, NoScope, UnknownScope, issue_token
 from runs.access import SCOPES
 from runs.management.base import KernelCommand
 
@@ -44,7 +44,7 @@ class Command(KernelCommand):
                     scopes=_names(options["scopes"]),
                     expires_at=timezone.now() + timedelta(days=days) if days else None,
                 )
-        except (UnknownScope, NoScope, NameTooLong) as error:
+        except (UnknownScope, NoScope, InvalidName) as error:
             raise CommandError(str(error)) from error
         row = issued.row
         if self.as_json:
@@ -66,21 +66,21 @@ class Command(KernelCommand):
 
 
 def _find_or_make_user(username: str) -> User:
-    found = User.objects.filter(username=username).first()
-    if found is not None:
-        if not found.is_active:
-            raise CommandError(f"--user: {username!r} is not active; name another user.")
-        return found
     user = User(username=username)
     user.set_unusable_password()
     try:
-        user.full_clean(exclude=["password"])
+        user.clean_fields(exclude=["password"])
     except ValidationError as error:
         raise CommandError(
             f"--user: {username[:80]!a} cannot be a user's name: {' '.join(error.messages)}"
         ) from error
-    user.save()
-    return user
+    found = User.objects.filter(username=username).first()
+    if found is None:
+        user.save()
+        return user
+    if not found.is_active:
+        raise CommandError(f"--user: {username!r} is not active; name another user.")
+    return found
 
 
 def _find_or_make_group(name: str) -> Group:

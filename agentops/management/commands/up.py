@@ -8,29 +8,25 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TextIO
 
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
 
-from agentops.embedded import EmbeddedError, Stack, start
-from agentops.embedded.urls import broker_url, database_url
-from agentops.ports import PortUnusable, require_free_port
+from agentops.embedded import EmbeddedError, Stack
+from agentops.ports import PortUnusable
 from agentops.processes import LOOPBACK, stack_processes
+from agentops.stack import await_port, child_environment, migrate, require_ports, start_servers
 from agentops.supervisor import Ended, Supervisor
 
 _LOOK_SECONDS = 2.0
-_READY_LOOKS = 150
-_READY_LOOK_SECONDS = 0.2
 # Bright enough on light and dark grounds; red is left for trouble.
 _COLOURS = (36, 32, 35, 34, 33)
 
@@ -50,16 +46,11 @@ class Command(BaseCommand):
             raise CommandError(f"--workers must not be negative, got {workers}.")
         show = _Lines(sys.stdout, as_json=options["json"])
         try:
-            require_free_port(settings.PORT, host=host, variable="PORT")
-            if flower:
-                require_free_port(settings.FLOWER_PORT, host=LOOPBACK, variable="FLOWER_PORT")
+            require_ports(host=host, flower=flower)
             with ExitStack() as ending:
                 interrupt = ending.enter_context(_interrupts())
-                stack = _start_servers(ending, show=show)
-                show("up", "bringing the database up to date")
-                call_command("migrate", interactive=False, verbosity=0)
-                # The children open their own; these would only hold a seat.
-                connections.close_all()
+                stack = start_servers(ending, say=partial(show, "up"))
+                migrate(say=partial(show, "up"))
                 given = os.environ.get("FLOWER_BASIC_AUTH")
                 login = given or f"operator:{secrets.token_urlsafe(12)}"
                 supervisor = Supervisor(
@@ -70,7 +61,7 @@ class Command(BaseCommand):
                         host=host,
                         workers=workers,
                         flower=flower,
-                        environment=_environment(flower_login=login),
+                        environment=child_environment(flower_login=login),
                     ),
                     on_line=show,
                     on_end=lambda ended: _report(ended, show=show),
@@ -78,7 +69,7 @@ class Command(BaseCommand):
                 supervisor.start()
                 ending.callback(supervisor.stop)
                 interrupt.supervise(supervisor)
-                _await_port(settings.PORT, host=host, interrupt=interrupt)
+                await_port(settings.PORT, host=host, stop=interrupt.asked.is_set)
                 show("up", f"web: http://{_name(host)}:{settings.PORT}/admin/")
                 if flower:
                     known = "the login of FLOWER_BASIC_AUTH" if given else f"login {login}"
@@ -120,46 +111,6 @@ def _interrupts() -> Iterator[_Interrupts]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _start_servers(ending: ExitStack, *, show: "_Lines") -> Stack | None:
-    """The embedded servers that no address of another server replaces."""
-    data_dir = settings.AGENTOPS_DATA_DIR
-    postgres = database_url(data_dir) == settings.DATABASE_URL
-    broker = broker_url(data_dir) == settings.CELERY_BROKER_URL
-    if not postgres and not broker:
-        return None
-    names = [name for name, ours in (("PostgreSQL", postgres), ("Valkey", broker)) if ours]
-    show("up", f"starting {' and '.join(names)} in {data_dir}")
-    stack = start(data_dir, postgres=postgres, broker=broker)
-    ending.callback(stack.stop)
-    return stack
-
-
-def _environment(*, flower_login: str) -> dict[str, str]:
-    """What the children need besides what they inherit."""
-    paths = [str(settings.BASE_DIR), os.environ.get("PYTHONPATH", "")]
-    return {
-        # All of them have to agree on the key, also when it was only made up here.
-        "AGENTOPS_SECRET_KEY": settings.SECRET_KEY,
-        "AGENTOPS_DATA_DIR": str(settings.AGENTOPS_DATA_DIR),
-        "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
-        "FLOWER_BASIC_AUTH": flower_login,
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-    }
-
-
-def _await_port(port: int, *, host: str, interrupt: _Interrupts) -> None:
-    """Wait until the web process listens: an address that is shown can be opened."""
-    target = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)  # noqa: S104
-    for _ in range(_READY_LOOKS):
-        try:
-            socket.create_connection((target, port), timeout=1).close()
-        except OSError:
-            if interrupt.asked.wait(_READY_LOOK_SECONDS):
-                return
-        else:
-            return
 
 
 def _watch(

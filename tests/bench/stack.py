@@ -1,0 +1,80 @@
+"""The processes of our own stack that a measurement needs: a worker, and a web server.
+
+Guarantees that they are ready before the block and have ended after it. They use the
+database and the broker of this process's environment.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+from celery import current_app
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 20.0
+
+
+class NotReady(Exception):
+    """A process of the stack did not come up."""
+
+    def __init__(self, *, name: str, seconds: float) -> None:
+        super().__init__(f"{name} was not ready within {seconds:.0f} s")
+        self.name = name
+        self.seconds = seconds
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """One Celery worker as the settings configure it."""
+    current_app.control.purge()
+    with _running("-m", "celery", "-A", "agentops", "worker", "--loglevel", "ERROR"):
+        deadline = time.monotonic() + READY_SECONDS
+        while not current_app.control.ping(timeout=0.5):
+            if time.monotonic() > deadline:
+                raise NotReady(name="the worker", seconds=READY_SECONDS)
+        yield
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """One web server on a free loopback port: its base URL."""
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = ("uvicorn", "agentops.asgi:application", "--port", str(port))
+    with _running("-m", *command, "--log-level", "error"):
+        deadline = time.monotonic() + READY_SECONDS
+        while not _answers(f"{url}/healthz"):
+            if time.monotonic() > deadline:
+                raise NotReady(name="the web server", seconds=READY_SECONDS)
+            time.sleep(0.2)
+        yield url
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.get(url, timeout=2.0).is_success
+    except httpx2.TransportError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _running(*arguments: str) -> Iterator[None]:
+    with subprocess.Popen([sys.executable, *arguments], stdout=sys.stderr) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,94 @@
+"""Fixtures of the crash tests: the fork server, providers, and runs of the fault agents."""
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.shop.provider_process import ProviderProcess, provider_process
+from runs.access import operator
+from runs.agents import forget_agents
+from runs.commands import start_run
+from runs.models import AgentRun
+from tests.crash.faultapp.agents import AGENTS
+from tests.crash.forked import fork_server
+from tests.processes import of_this_test
+
+# Known to the tests of these directories alone, so that no other test sees them.
+forget_agents(agent.name for agent in AGENTS)
+_numbers = itertools.count(1)
+
+StartRun = Callable[..., AgentRun]
+NewLog = Callable[[], Path]
+
+
+@pytest.fixture
+def start_agent(transactional_db: None) -> StartRun:
+    """Start a run of a fault agent: `start_agent("crash_sighted")`."""
+    for agent in AGENTS:
+        # A copy registers itself, as every new agent does.
+        dataclasses.replace(agent)
+
+    def start(name: str, **options: Any) -> AgentRun:
+        return start_run(actor=operator(), agent=name, **options).run
+
+    return start
+
+
+@pytest.fixture
+def forks(transactional_db: None) -> Iterator[None]:
+    """A fork server on the test database."""
+    with fork_server(of_this_test()):
+        yield
+
+
+class Providers:
+    """Payment providers for tests that crash runs side by side, each in its own process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._running = ExitStack()
+        self._free: list[ProviderProcess] = []
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def borrowed(self) -> Iterator[ProviderProcess]:
+        """A provider without faults that nobody else asks meanwhile."""
+        with self._turn:
+            if not self._free:
+                ledger = self._directory / f"ledger-{next(_numbers)}.sqlite3"
+                self._free.append(self._running.enter_context(provider_process(ledger)))
+            provider = self._free.pop()
+        provider.clear_faults()
+        yield provider
+        # Not given back after a failure: a request may still be held in it.
+        with self._turn:
+            self._free.append(provider)
+
+    def close(self) -> None:
+        self._running.close()
+
+
+@pytest.fixture(scope="session")
+def providers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Providers]:
+    running = Providers(tmp_path_factory.mktemp("providers"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Iterator[ProviderProcess]:
+    """One payment provider with empty books."""
+    with provider_process(tmp_path / "ledger.sqlite3") as running:
+        yield running
+
+
+@pytest.fixture
+def new_log(tmp_path: Path) -> NewLog:
+    """A file for what the next process says."""
+    return lambda: tmp_path / f"process-{next(_numbers)}.log"

@@ -1,0 +1,86 @@
+"""A worker without a broker: drives one run by `engine.advance` until nobody is due.
+
+This module is loaded by the fork server (`forked.py`), which has Django set up but no
+connection open; each child then opens its own.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from uuid import UUID
+
+import django
+from django.apps import apps
+
+if not apps.ready:
+    django.setup()
+
+from django.conf import settings
+from django.db import connection
+
+from runs.engine import advance
+from tests.crash.faultapp import faults
+
+LONGEST_NAP_SECONDS = 0.1
+# The exit status of a worker that left the run to a person.
+LEFT_TO_A_PERSON = 3
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one worker is to do. `fault` is told as `faults.arm` reads it, or empty."""
+
+    run_id: UUID
+    provider_url: str
+    log: str
+    lease_seconds: float = 1.0
+    fault: str = ""
+
+
+def work_on(assignment: Assignment) -> None:
+    """Drive the run to its end: the whole life of a forked worker."""
+    become_a_worker(assignment.log)
+    os.environ["SHOP_PAYMENTS_URL"] = assignment.provider_url
+    settings.AGENTOPS_LEASE_SECONDS = assignment.lease_seconds
+    if assignment.fault:
+        faults.arm(assignment.fault)
+    owner = f"forked:{os.getpid()}"
+    while (due_in := _due_in(assignment.run_id)) is not None:
+        if due_in > 0:
+            time.sleep(min(due_in, LONGEST_NAP_SECONDS))
+        else:
+            advance(run_id=assignment.run_id, owner=owner)
+    if not _is_finished(assignment.run_id):
+        sys.exit(LEFT_TO_A_PERSON)
+
+
+def become_a_worker(log: str) -> None:
+    """End with the fork server, and say what there is to say in a file of our own."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+
+
+def _due_in(run_id: UUID) -> float | None:
+    """Seconds until somebody may claim the run; None when nobody is due any more."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT EXTRACT(EPOCH FROM GREATEST(
+                   wake_at, COALESCE(lease_expires_at, wake_at)) - clock_timestamp())::float8
+               FROM runs_agentrun WHERE id = %s AND wake_at IS NOT NULL""",
+            [run_id],
+        )
+        found = cursor.fetchone()
+    return None if found is None else float(found[0])
+
+
+def _is_finished(run_id: UUID) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT finished_at IS NOT NULL FROM runs_agentrun WHERE id = %s", [run_id])
+        return bool(cursor.fetchone()[0])

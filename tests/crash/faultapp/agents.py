@@ -1,0 +1,70 @@
+"""Agents that read and refund, each the smallest that shows one law."""
+
+import secrets
+import time
+
+from runs import Agent, CallTools, Context, Decision, Fail, Finish, Script, ToolCall
+
+ORDER, AMOUNT = "17", "42.00"
+# Several leases of the tests.
+LONG_THOUGHT_SECONDS = 3.0
+
+
+def _read_then(tool: str) -> Script:
+    return Script(
+        ToolCall("read_order", order_id=ORDER),
+        ToolCall(tool, order_id=ORDER, amount="{last.paid}"),
+        Finish("{last.refund_id}"),
+    )
+
+
+def decide_otherwise_each_time(context: Context) -> Decision:
+    """Refund an amount that nobody would choose twice; as often as it is asked, another."""
+    if context.last is not None:
+        return Finish(context.last.result)
+    cents = 100 + secrets.randbelow(1_000_000)
+    amount = f"{cents // 100}.{cents % 100:02}"
+    return CallTools(ToolCall("refund", order_id=ORDER, amount=amount))
+
+
+def decide_for_long(context: Context) -> Decision:
+    """Think for several leases, then refund."""
+    if context.last is not None:
+        return Finish(context.last.result)
+    time.sleep(LONG_THOUGHT_SECONDS)
+    return CallTools(ToolCall("refund", order_id=ORDER, amount=AMOUNT))
+
+
+def decide_two_refunds(context: Context) -> Decision:
+    """Two calls in one step: a retry of the step has one behind it."""
+    if not context.observations:
+        return CallTools(
+            ToolCall("refund", order_id="17", amount="17.00"),
+            ToolCall("refund", order_id="18", amount="18.00"),
+        )
+    if all(seen.committed for seen in context.observations):
+        return Finish(len(context.observations))
+    return Fail("a refund did not go through")
+
+
+AGENTS = (
+    Agent(name="crash_sighted", decider=_read_then("refund"), tools=("read_order", "refund")),
+    Agent(
+        name="crash_blind",
+        decider=_read_then("blind_refund"),
+        tools=("read_order", "blind_refund"),
+    ),
+    Agent(name="crash_fickle", decider=decide_otherwise_each_time, tools=("refund",)),
+    Agent(name="crash_thinker", decider=decide_for_long, tools=("refund",)),
+    Agent(name="crash_pair", decider=decide_two_refunds, tools=("refund",)),
+    *(
+        Agent(
+            name=f"crash_{tool.removesuffix('_refund')}",
+            decider=Script(
+                ToolCall(tool, order_id=ORDER, amount=AMOUNT), Finish("{last.refund_id}")
+            ),
+            tools=(tool,),
+        )
+        for tool in ("patient_refund", "stubborn_refund")
+    ),
+)

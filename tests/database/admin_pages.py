@@ -1,0 +1,144 @@
+"""What the admin's tests share: runs worth looking at, people, and a way to walk the pages."""
+
+import html
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from runs import CallTools, Context, Decision, Finish, ToolCall
+from runs.engine import advance
+from runs.models import AgentRun
+from tools import Call, EffectType, Provider, Retry, external_ref, tool
+
+CARD = "4111-1111-1111-1111"
+# A tag, a right-to-left override with its end, and a bell.
+HOSTILE = "<script>alert(1)</script> \u202egnp.exe\u202c \u0007"
+KINDS = (
+    "agentrun",
+    "step",
+    "stepattempt",
+    "modeldecision",
+    "tooloperation",
+    "toolobservation",
+    "checkpoint",
+    "transition",
+)
+_PROVIDER = Provider(
+    name="payments", idempotency_support="key", idempotency_retention=timedelta(hours=24)
+)
+_numbers = count(1)
+
+Start = Callable[..., AgentRun]
+
+
+def define_tools() -> None:
+    """`look` answers; `pay` pays, or loses its answer; everything they say is hostile."""
+
+    @tool(effect_type=EffectType.READ, name="look")
+    def look(call: Call, order: str) -> dict[str, Any]:
+        """Look."""
+        return {"order": order, "note": HOSTILE}
+
+    @tool(
+        effect_type=EffectType.IDEMPOTENT_WRITE,
+        provider=_PROVIDER,
+        name="pay",
+        sensitive=("card_number",),
+        retry_policy=Retry(first_delay=200.0),
+    )
+    def pay(call: Call, card_number: str, lost: bool = False) -> dict[str, Any]:
+        """Pay."""
+        if lost:
+            raise TimeoutError(f"no answer for {card_number}: {HOSTILE}")
+        external_ref("re_1")
+        return {"paid": True, "card_number": card_number}
+
+
+def finished_run(start: Start, *, steps: int = 1, key: str | None = None) -> AgentRun:
+    """A run that looked `steps` times, paid, and completed."""
+    return _driven(start, key=key, calls=[*_looks(steps), _pay(lost=False)])
+
+
+def uncertain_run(start: Start) -> AgentRun:
+    """A run whose payment may or may not have happened."""
+    run = _driven(start, calls=[*_looks(1), _pay(lost=True)])
+    assert run.uncertain
+    return run
+
+
+def fresh_run(start: Start, **options: Any) -> AgentRun:
+    """A run that no worker has taken."""
+    return start(decider=lambda context: Finish(None), **options)
+
+
+def person(*permissions: str, superuser: bool = False) -> User:
+    """Somebody who may enter the admin, with these permissions (`view_agentrun`)."""
+    user = User.objects.create_user(f"person{next(_numbers)}", is_staff=True)
+    user.is_superuser = superuser
+    user.save()
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    return user
+
+
+def browser_of(user: User, **options: Any) -> Client:
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+def list_of(kind: str) -> str:
+    return reverse(f"admin:runs_{kind}_changelist")
+
+
+def page_of(run: AgentRun) -> str:
+    return reverse("admin:runs_agentrun_change", args=[run.pk])
+
+
+def links_in(page: str) -> set[str]:
+    """The pages of runs that a page leads to."""
+    return {html.unescape(found) for found in re.findall(r'href="(/admin/runs/[^"]+)"', page)}
+
+
+def walk(client: Client, start: str, *, most: int = 150) -> dict[str, str]:
+    """Every page reachable from `start`, by address; all of them must open."""
+    pages: dict[str, str] = {}
+    ahead = [start]
+    while ahead and len(pages) < most:
+        address = ahead.pop(0)
+        answer = client.get(address)
+        assert answer.status_code == 200, address
+        pages[address] = answer.content.decode()
+        seen = pages.keys() | set(ahead)
+        ahead.extend(sorted(link for link in links_in(pages[address]) if link not in seen))
+    return pages
+
+
+def _driven(start: Start, *, calls: list[ToolCall], key: str | None = None) -> AgentRun:
+    def decide(context: Context) -> Decision:
+        done = context.step_number - 1
+        return CallTools(calls[done]) if done < len(calls) else Finish({"note": HOSTILE})
+
+    run = start(
+        decider=decide,
+        tools=("look", "pay"),
+        objective=f"Refund the order {HOSTILE}",
+        input={"card_number": CARD, "note": HOSTILE},
+        idempotency_key=key,
+    )
+    advance(run_id=run.id, owner="worker <b>")
+    run.refresh_from_db()
+    return run
+
+
+def _looks(number: int) -> list[ToolCall]:
+    return [ToolCall("look", order=str(n)) for n in range(number)]
+
+
+def _pay(*, lost: bool) -> ToolCall:
+    return ToolCall("pay", card_number=CARD, lost=lost)

@@ -1,0 +1,156 @@
+"""Laws of stored decisions: what was encoded comes back, and nothing else is believed."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from runs.decisions import CallTools, Decision, Fail, Finish, ToolCall, decode, encode
+from runs.errors import UndecodableDecision
+
+_texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
+_json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(min_value=-(2**53), max_value=2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _call(tool: str, arguments: dict[str, Any]) -> ToolCall:
+    return ToolCall(tool, **arguments)
+
+
+_calls = st.builds(_call, _texts, st.dictionaries(_texts, _json, max_size=3))
+_decisions: st.SearchStrategy[Decision] = st.one_of(
+    st.lists(_calls, max_size=4).map(lambda calls: CallTools(*calls)),
+    st.builds(Finish, _json),
+    st.builds(Fail, _texts),
+)
+
+
+@given(_decisions)
+def test_a_decision_comes_back_from_its_stored_form(decision: Decision) -> None:
+    stored = json.loads(json.dumps(encode(decision)))
+    assert decode(stored, where="run 1") == decision
+
+
+@given(_decisions)
+def test_encoding_what_was_decoded_gives_the_same_body(decision: Decision) -> None:
+    body = encode(decision)
+    assert encode(decode(body, where="run 1")) == body
+
+
+@given(_json)
+def test_any_json_is_decoded_or_refused_by_name(body: Any) -> None:
+    with pytest.raises(UndecodableDecision, match="run 7 step 2"):
+        decode(body, where="run 7 step 2")
+
+
+@given(_decisions, _texts, _json)
+def test_a_body_with_a_field_too_many_is_refused(
+    decision: Decision, name: str, value: Any
+) -> None:
+    body = encode(decision)
+    if name in body:
+        return
+    with pytest.raises(UndecodableDecision):
+        decode({**body, name: value}, where="run 1")
+
+
+@given(_decisions, st.data())
+def test_a_body_without_one_of_its_fields_is_refused(decision: Decision, data: st.DataObject) -> None:
+    body = encode(decision)
+    body.pop(data.draw(st.sampled_from(sorted(body))))
+    with pytest.raises(UndecodableDecision):
+        decode(body, where="run 1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"v": 2, "kind": "finish", "result": 1},
+        {"v": "1", "kind": "finish", "result": 1},
+        {"v": 1, "kind": "guess", "result": 1},
+        {"v": 1, "kind": "FINISH", "result": 1},
+        {"v": 1, "kind": "fail", "reason": None},
+        {"v": 1, "kind": "fail", "reason": ["a"]},
+        {"v": 1, "kind": "call_tools", "calls": "refund"},
+        {"v": 1, "kind": "call_tools", "calls": {"tool": "refund", "arguments": {}}},
+        {"v": 1, "kind": "call_tools", "calls": ["refund"]},
+        {"v": 1, "kind": "call_tools", "calls": [{"tool": "refund"}]},
+        {"v": 1, "kind": "call_tools", "calls": [{"tool": 7, "arguments": {}}]},
+        {"v": 1, "kind": "call_tools", "calls": [{"tool": "refund", "arguments": []}]},
+        {"v": 1, "kind": "call_tools", "calls": [{"tool": "a", "arguments": {}, "id": "x"}]},
+        None,
+        [],
+        "finish",
+    ],
+)
+def test_a_form_that_was_never_written_is_refused(body: Any) -> None:
+    with pytest.raises(UndecodableDecision) as refused:
+        decode(body, where="run 3 step 9")
+    assert "run 3 step 9" in str(refused.value)
+
+
+def test_the_refusal_of_a_giant_body_is_short() -> None:
+    with pytest.raises(UndecodableDecision) as refused:
+        decode({"something": "x" * 100_000}, where="run 1")
+    assert len(str(refused.value)) < 400
+
+
+def test_what_code_decides_with_becomes_plain_json() -> None:
+    class Order(BaseModel):
+        number: int
+
+    at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    call = ToolCall(
+        "refund", amount=Decimal("42.10"), on=date(2026, 1, 2), at=at, order=Order(number=7)
+    )
+    body = encode(CallTools(call))
+    assert body["calls"] == [
+        {
+            "tool": "refund",
+            "arguments": {
+                "amount": "42.10",
+                "on": "2026-01-02",
+                "at": "2026-01-02T03:04:00Z",
+                "order": {"number": 7},
+            },
+        }
+    ]
+    assert json.loads(json.dumps(body)) == body
+
+
+@pytest.mark.parametrize("build", [lambda value: Finish(value), lambda value: ToolCall("t", a=value)])
+def test_a_value_without_a_json_form_is_refused_before_it_is_stored(
+    build: Callable[[Any], Finish | ToolCall],
+) -> None:
+    made = build(object())
+    decision = CallTools(made) if isinstance(made, ToolCall) else made
+    with pytest.raises(ValueError, match="serialize"):
+        encode(decision)
+
+
+def test_a_call_may_have_arguments_of_any_name() -> None:
+    call = ToolCall("send", **{"self": 1, "tool": 2, "to-whom": 3})
+    assert dict(call.arguments) == {"self": 1, "tool": 2, "to-whom": 3}
+    assert decode(encode(CallTools(call)), where="run 1") == CallTools(call)
+
+
+def test_the_arguments_of_a_call_cannot_be_changed_afterwards() -> None:
+    given_arguments = {"amount": 1}
+    call = ToolCall("refund", **given_arguments)
+    given_arguments["amount"] = 2
+    assert call.arguments["amount"] == 1
+    with pytest.raises(TypeError):
+        call.arguments["amount"] = 3  # type: ignore[index]
