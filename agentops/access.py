@@ -56,7 +56,7 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed(f"Token {found.prefix}… has expired; make a new one.")
         if not found.user.is_active:
             raise AuthenticationFailed(f"The owner of token {found.prefix}… is not active.")
-        if True:
+        if not found.fresh:
             ApiToken.objects.filter(pk=found.pk).update(last_used_at=Now())
         return found.user, Actor(name=found.user.get_username(), scopes=frozenset(found.scopes))
 

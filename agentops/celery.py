@@ -8,8 +8,9 @@ by the broker.
 
 import os
 import warnings
+from typing import Any
 
-from celery import Celery
+from celery import Celery, signals
 from celery.platforms import SecurityWarning  # type: ignore[attr-defined]
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
@@ -18,5 +19,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
 app = Celery("agentops")
+
+
+@signals.worker_init.connect
+def _require_sound(**_: Any) -> None:
+    from agentops.checks import require_sound  # Django is set up by now, not before
+
+    require_sound()
+
+
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

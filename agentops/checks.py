@@ -14,7 +14,9 @@ from ipaddress import ip_address
 from math import isfinite
 from typing import Any, Final
 
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
+from django.core.management.base import SystemCheckError
 
 PREFIX: Final = "AGENTOPS_"
 
@@ -74,6 +76,16 @@ def check_deployment(**_: Any) -> list[CheckMessage]:
     return judge_deployment(os.environ)
 
 
+def require_sound() -> None:
+    """Raise SystemCheckError for what `manage.py check` calls an error.
+
+    Management commands do this by themselves; web and worker processes call it here.
+    """
+    errors = [found for found in run_checks() if found.is_serious() and not found.is_silenced()]
+    if errors:
+        raise SystemCheckError("\n".join(str(error) for error in errors))
+
+
 def judge(environment: Mapping[str, str]) -> list[CheckMessage]:
     """Everything that is wrong with the given variables."""
     given = {name: value.strip() for name, value in environment.items() if value.strip()}
@@ -83,6 +95,7 @@ def judge(environment: Mapping[str, str]) -> list[CheckMessage]:
         *_numbers(given),
         *_together(given),
         *_debugging(given),
+        *_missing_apps(),
     ]
 
 
@@ -97,6 +110,18 @@ def judge_deployment(environment: Mapping[str, str]) -> list[CheckMessage]:
             hint="Set it to 50 or more random characters and keep it secret.",
             id="agentops.E006",
         )
+    ]
+
+
+def _missing_apps() -> list[CheckMessage]:
+    return [
+        Error(
+            f"AGENTOPS_APPS: no app is importable as {app!r}.",
+            hint="Correct the name, or start from the directory that holds it (or PYTHONPATH).",
+            id="agentops.E007",
+        )
+        for app in settings.AGENTOPS_APPS
+        if app not in settings.INSTALLED_APPS
     ]
 
 

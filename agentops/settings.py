@@ -10,6 +10,7 @@ import secrets
 import sys
 from datetime import timedelta
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ def _env(name: str, default: str) -> str:
 def _number(name: str, default: float) -> float:
     """A number from the environment; a value that is none is kept for the system check."""
     try:
-        return float(_env(name, str(default)))
+        given = float(_env(name, str(default)))
     except ValueError:
         return default
+    return given if isfinite(given) else default
 
 
 AGENTOPS_DATA_DIR = Path(_env("AGENTOPS_DATA_DIR", str(BASE_DIR / ".agentops"))).absolute()

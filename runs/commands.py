@@ -123,7 +123,8 @@ def reconcile_now(*, actor: Actor, operation_id: str | None = None) -> list[str]
     actor.require(OPERATIONS_RECONCILE)
     unknown = ToolOperation.objects.filter(status=OperationStatus.UNKNOWN)
     if operation_id is not None:
-        operation = ToolOperation.objects.filter(id=operation_id).first()
+        known = "\0" not in operation_id  # PostgreSQL takes no NUL, so no id has one
+        operation = ToolOperation.objects.filter(id=operation_id).first() if known else None
         if operation is None:
             raise UnknownOperation(operation_id=operation_id)
         if operation.status != OperationStatus.UNKNOWN:

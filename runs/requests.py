@@ -159,11 +159,11 @@ class Query:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # Readers disagree on which of two amounts counts, so neither does.
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {repeated[:SHOWN]!a} is given twice in one object")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the name {name[:SHOWN]!a} is given twice in one object")
+        found[name] = value
     return found
 
 

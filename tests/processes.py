@@ -13,8 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -167,12 +166,41 @@ def celery_beat(*, env: Mapping[str, str], log_dir: Path) -> Program:
     return Program(*arguments, env=env, log=log_dir / "beat.log", name="beat")
 
 
-@contextmanager
-def telling_on_failure(*programs: Program) -> Iterator[None]:
-    """Print what the programs said if the block fails."""
-    try:
-        yield
-    except BaseException:
-        for program in programs:
-            print(f"-- {program.name} (pid {program.pid}) said:\n{program.said}")
-        raise
+class Celery:
+    """Workers and beat on one set of servers; everything they said is printed on a failure."""
+
+    def __init__(self, servers: Servers, *, log_dir: Path, env: Mapping[str, str]) -> None:
+        self._env = environment(servers) | dict(env)
+        self._log_dir = log_dir
+        self._programs: list[Program] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for program in reversed(self._programs):
+            program.kill()
+        if kind is not None:
+            for program in self._programs:
+                print(f"-- {program.name} (pid {program.pid}) said:\n{program.said}")
+
+    def worker(self, name: str, **more: str) -> Program:
+        """Start a worker; `more` is added to its environment."""
+        return self._added(celery_worker(name, env=self._env | more, log_dir=self._log_dir))
+
+    def beat(self) -> Program:
+        return self._added(celery_beat(env=self._env, log_dir=self._log_dir))
+
+    def manage(self, *arguments: str, seconds: float = 60.0) -> Program:
+        """Run a management command to its end, whatever that is."""
+        name = arguments[0]
+        log = self._log_dir / f"{name}-{len(self._programs)}.log"
+        program = self._added(
+            Program("manage.py", *arguments, env=self._env, log=log, name=name)
+        )
+        program.wait(seconds=seconds)
+        return program
+
+    def _added(self, program: Program) -> Program:
+        self._programs.append(program)
+        return program

@@ -163,8 +163,10 @@ class ReadOnlyAdmin(BaseAdmin):
             return None
         if (isinstance(pk, str) and "\0" in pk) or (isinstance(pk, int) and pk > BIGGEST_ID):
             return None
-        rows = self.model._default_manager.select_related(*self.record_related)
-        return rows.filter(pk=pk).first()
+        rows = self.model._default_manager.filter(pk=pk)
+        if self.record_related:
+            rows = rows.select_related(*self.record_related)
+        return rows.first()
 
     def not_found(self, request: HttpRequest, key: str) -> HttpResponse:
         name = self.opts.verbose_name

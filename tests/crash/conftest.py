@@ -17,7 +17,7 @@ from runs.commands import start_run
 from runs.models import AgentRun
 from tests.crash.faultapp.agents import AGENTS
 from tests.crash.forked import fork_server
-from tests.processes import of_this_test
+from tests.processes import Celery, of_this_test
 
 # Known to the tests of these directories alone, so that no other test sees them.
 forget_agents(agent.name for agent in AGENTS)
@@ -86,6 +86,14 @@ def provider(tmp_path: Path) -> Iterator[ProviderProcess]:
     """One payment provider with empty books."""
     with provider_process(tmp_path / "ledger.sqlite3") as running:
         yield running
+
+
+@pytest.fixture
+def celery(transactional_db: None, provider: ProviderProcess, tmp_path: Path) -> Iterator[Celery]:
+    """Starts Celery's processes on the servers of the session, by default with short leases."""
+    env = {"SHOP_PAYMENTS_URL": provider.url}
+    with Celery(of_this_test(), log_dir=tmp_path, env=env) as started:
+        yield started
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from examples.shop.provider_process import ProviderProcess
 from runs.models import AgentRun, StepAttempt, ToolObservation, ToolOperation, Transition
 from runs.state import OperationStatus, RunEvent, RunState
+from tests.processes import DidNotHappen, wait_until
 
 PERSON_EVENTS = (RunEvent.NEED_PERSON, RunEvent.HOLD, RunEvent.APPROVE, RunEvent.DENY)
 
@@ -28,6 +29,20 @@ def assert_recovered(run_id: UUID, provider: ProviderProcess, *, claims_at_least
         is_write = operation.effect_type != "READ"
         assert len(provider.effects(operation.id)) == int(is_write), operation.tool
     assert_tokens_only_grew(run_id, provider)
+
+
+def wait_until_finished(*run_ids: UUID, seconds: float = 40.0) -> None:
+    """Raises `DidNotHappen` with where the runs stand instead."""
+    runs = AgentRun.objects.filter(id__in=run_ids)
+    try:
+        wait_until(
+            lambda: not runs.filter(finished_at__isnull=True).exists(),
+            what=f"{len(run_ids)} runs have ended",
+            seconds=seconds,
+        )
+    except DidNotHappen as error:
+        error.add_note(str(list(runs.values("id", "state", "error", "fence_token", "wake_at"))))
+        raise
 
 
 def assert_tokens_only_grew(run_id: UUID, provider: ProviderProcess) -> None:

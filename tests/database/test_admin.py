@@ -31,10 +31,7 @@ from tests.database.admin_pages import (
     walk,
 )
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:No directory at"),
-]
+pytestmark = pytest.mark.django_db
 
 
 # The engine commits for real.
@@ -115,7 +112,8 @@ def test_the_sidebar_counts_uncertain_runs_while_there_are_any(root: Client, sta
     calm = entry.search(root.get(list_of("step")).content.decode())
     uncertain_run(start)
     told = entry.search(root.get(list_of("step")).content.decode())
-    assert calm is not None and told is not None
+    assert calm is not None
+    assert told is not None
     assert not re.search(r">\s*\d+\s*<", calm[0])
     assert re.search(r">\s*1\s*<", told[0])
 
@@ -128,7 +126,8 @@ def test_a_run_page_says_who_holds_it_and_until_when(root: Client, start: Start)
         lease_owner="worker 7", lease_expires_at=held_until, fence_token=3
     )
     page = root.get(page_of(run)).content.decode()
-    assert "worker 7" in page and f"{held_until:%Y-%m-%d %H:%M:%S} UTC" in page
+    assert "worker 7" in page
+    assert f"{held_until:%Y-%m-%d %H:%M:%S} UTC" in page
     assert "its holder is at work" in page
 
 
@@ -140,7 +139,7 @@ def test_hostile_text_is_escaped_on_every_page(root: Client, start: Start) -> No
         for address, page in pages.items():
             assert "<script>alert" not in page, address
             assert "<b>" not in page, address
-            assert "\u202e" not in page and "\u0007" not in page, address
+            assert not {"\u202e", "\u0007"} & set(page), address
     assert "\\u202e" in root.get(page_of(run)).content.decode()
 
 
@@ -165,7 +164,8 @@ def test_secrets_stay_hidden_where_the_agent_and_its_tools_are_no_longer_known(
     run = finished_run(start)
     AgentRun.objects.filter(pk=run.pk).update(agent="gone")
     page = root.get(page_of(run)).content.decode()
-    assert "[redacted]" in page and CARD not in page
+    assert "[redacted]" in page
+    assert CARD not in page
 
 
 @DRIVEN
@@ -175,9 +175,12 @@ def test_a_long_value_is_closed_and_a_very_long_one_is_cut(root: Client, start: 
     for run in (long, longer):
         advance(run_id=run.pk, owner="test")
     page = root.get(page_of(long)).content.decode()
-    assert "<details" in page and "x" * 5_000 in page and "Cut:" not in page
+    assert "<details" in page
+    assert "x" * 5_000 in page
+    assert "Cut:" not in page
     page = root.get(page_of(longer)).content.decode()
-    assert "Cut: the first 65,536 of 100,0" in page and "x" * 65_537 not in page
+    assert "Cut: the first 65,536 of 100,0" in page
+    assert "x" * 65_537 not in page
 
 
 @DRIVEN
@@ -193,7 +196,8 @@ def test_nobody_adds_changes_or_deletes(root: Client, start: Start) -> None:
         assert root.post(change_url(kind, pk), {"state": "FAILED"}).status_code == 405
         assert root.post(list_of(kind), {"action": "delete_selected"}).status_code == 405
         page = root.get(change_url(kind, pk)).content.decode()
-        assert 'name="_save"' not in page and "deletelink" not in page
+        assert 'name="_save"' not in page
+        assert "deletelink" not in page
     assert before == {kind: list(models[kind]._default_manager.values()) for kind in KINDS}
 
 
@@ -209,7 +213,8 @@ def test_an_address_of_nothing_leads_back_to_the_list(root: Client, kind: str, k
 def test_an_empty_list_says_what_to_do_next(root: Client, kind: str) -> None:
     page = root.get(list_of(kind)).content.decode()
     found = re.search(r'<p class="ao-empty">(.*?)</p>', page)
-    assert found is not None and len(found[1]) > 30
+    assert found is not None
+    assert len(found[1]) > 30
 
 
 @DRIVEN
@@ -228,7 +233,8 @@ def test_strangers_see_nothing_and_each_kind_needs_its_own_permission(start: Sta
     viewer = browser_of(person("view_agentrun"))
     page = viewer.get(page_of(run)).content.decode()
     assert "Held by" in page
-    assert "Operations</h3>" not in page and "Journal</h3>" not in page
+    assert "Operations</h3>" not in page
+    assert "Journal</h3>" not in page
     assert viewer.get(list_of("tooloperation")).status_code == 403
 
 

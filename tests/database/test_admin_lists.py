@@ -35,10 +35,7 @@ from tests.database.admin_pages import (
     uncertain_run,
 )
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:No directory at"),
-]
+pytestmark = pytest.mark.django_db
 # The engine commits for real.
 DRIVEN = pytest.mark.django_db(transaction=True)
 MOST_QUERIES = 20
@@ -107,8 +104,10 @@ def test_paging_goes_on_while_rows_follow(root: Client, start: Start) -> None:
         fresh_run(start)
     first = root.get(list_of("agentrun")).content.decode()
     second = root.get(f"{list_of('agentrun')}?p=2").content.decode()
-    assert "Older →" in first and "← Newer" not in first
-    assert "← Newer" in second and "Older →" not in second
+    assert "Older →" in first
+    assert "← Newer" not in first
+    assert "← Newer" in second
+    assert "Older →" not in second
     assert len(rows_in(root, list_of("agentrun"))) == lists.PER_PAGE
     assert len(rows_in(root, f"{list_of('agentrun')}?p=2")) == 1
     assert "ends before this page" in root.get(f"{list_of('agentrun')}?p=3").content.decode()
@@ -184,7 +183,7 @@ def test_each_filter_keeps_to_one_run_step_or_operation(root: Client, start: Sta
     run, _ = finished_run(start), finished_run(start)
     operation = ToolOperation.objects.get(run=run, tool="pay")
     steps, below = {"run": run}, {"operation": operation}
-    ends = [
+    ends: list[tuple[str, str, Any]] = [
         ("step", f"run={run.pk}", Step.objects.filter(**steps)),
         ("stepattempt", f"run={run.pk}", StepAttempt.objects.filter(step__run=run)),
         ("stepattempt", f"step={operation.step_id}", operation.step.attempts),
@@ -201,7 +200,7 @@ def test_each_filter_keeps_to_one_run_step_or_operation(root: Client, start: Sta
     for kind, query, rows in ends:
         listed = set(rows_in(root, f"{list_of(kind)}?{query}"))
         there = {reverse(f"admin:runs_{kind}_change", args=[row.pk]) for row in rows.all()}
-        assert listed == there and there, (kind, query)
+        assert listed == there != set(), (kind, query)
 
 
 @DRIVEN

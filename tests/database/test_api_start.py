@@ -197,6 +197,8 @@ def deep(levels: int) -> str:
         ('{"agent": "quick", "labels": {"a": 1}}', 400, "labels.a"),
         ('{"agent": "quick", "labels": {"a": "\\u0000"}}', 400, "labels.a"),
         ('{"agent": "quick", "labels": {"": "x"}}', 400, "labels."),
+        ('{"agent": "quick", "labels": {"\\ud800": "x"}}', 400, None),
+        ('{"agent": "quick", "input": {"\\ud800": 1, "\\u0000": 2}}', 400, "input"),
         (json.dumps({"agent": "quick", "labels": {str(n): "" for n in range(21)}}), 400, "labels"),
         (json.dumps({"agent": "quick", "input": "x" * 262_144}), 413, "body"),
         (deep(40), 400, None),

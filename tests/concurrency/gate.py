@@ -1,0 +1,53 @@
+"""A gate of which many threads of many processes come out at once.
+
+The gate is an advisory lock: the test holds it until as many sessions as it expects are
+seen waiting for it, so nobody is early and nothing is left to luck.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+from django.db import connection
+
+from tests.crash.driving import become_a_worker
+from tests.processes import of_this_test, wait_until
+
+_GATE = 7_301_999
+
+
+@contextmanager
+def gate(*, expected: int) -> Iterator[None]:
+    """Closed inside the block; at its end it opens once `expected` sessions stand before it."""
+    with psycopg.connect(of_this_test().database_url, autocommit=True) as held:
+        held.execute("SELECT pg_advisory_lock(%s)", [_GATE])
+        yield
+
+        def all_wait() -> bool:
+            found = held.execute(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            ).fetchone()
+            return found is not None and found[0] == expected
+
+        wait_until(all_wait, what=f"{expected} sessions stand before the gate")
+
+
+def go_through_at_once(action: Callable[[], str], *, threads: int, log: str) -> None:
+    """In a forked process: do `action` in many threads; each writes a line to `log`."""
+    become_a_worker(log)
+
+    def enter() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '30s'; SET statement_timeout = '30s'")
+            cursor.execute("SELECT pg_advisory_lock_shared(%s)", [_GATE])
+            cursor.execute("SELECT pg_advisory_unlock_shared(%s)", [_GATE])
+            cursor.execute("RESET lock_timeout; RESET statement_timeout")
+        print(action(), flush=True)
+        connection.close()
+
+    started = [threading.Thread(target=enter) for _ in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
