@@ -23,9 +23,13 @@ app = Celery("agentops")
 
 @signals.worker_init.connect
 def _require_sound(**_: Any) -> None:
-    from agentops.checks import require_sound  # Django is set up by now, not before
+    from agentops.checks import SystemCheckError, require_sound  # Django is set up by now
 
-    require_sound()
+    try:
+        require_sound()
+    except SystemCheckError as error:
+        # Celery logs an ordinary exception of a signal and goes on.
+        raise SystemExit(str(error)) from error
 
 
 app.config_from_object("django.conf:settings", namespace="CELERY")
