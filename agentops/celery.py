@@ -23,7 +23,9 @@ app = Celery("agentops")
 
 @signals.worker_init.connect
 def _require_sound(**_: Any) -> None:
-    from agentops.checks import SystemCheckError, require_sound  # Django is set up by now
+    from django.core.management.base import SystemCheckError
+
+    from agentops.checks import require_sound  # Django is set up by now, not before
 
     try:
         require_sound()

@@ -172,8 +172,10 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_TIMEOUT = 2
 CELERY_TIMEZONE = "UTC"
+# A hint that cannot leave at once is not worth waiting for: the sweep finds the row.
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {"max_retries": 0}
 if CELERY_BROKER_URL.startswith(("redis", "rediss", "valkey")):
-    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
+    CELERY_BROKER_TRANSPORT_OPTIONS |= {
         "visibility_timeout": 900,
         "unacked_restore_interval": 10,
         "unacked_restore_throttle": 1,

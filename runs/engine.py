@@ -17,7 +17,7 @@ from uuid import UUID
 
 from runs import deciders, decisions, events
 from runs.agents import Agent, get_agent
-from runs.commit import Change, NewDecision
+from runs.change import Change, NewDecision
 from runs.context import encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
 from runs.errors import LeaseLost, UnknownAgent

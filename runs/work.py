@@ -16,7 +16,8 @@ from typing import Any
 from uuid import UUID
 
 from runs import decisions
-from runs.commit import Change, Edge, Held, Release, commit_if_held
+from runs.change import Change, Edge, Release
+from runs.commit import commit_if_held
 from runs.context import WINDOW, Context, Observed
 from runs.decisions import Decision
 from runs.lease import Claimed, Lease
@@ -30,6 +31,7 @@ from runs.state import (
     next_operation_status,
     next_run_state,
 )
+from runs.statement import Held
 from tools.redaction import bound_text
 
 
@@ -129,7 +131,9 @@ class Work:
 
     def release(self, *, wake_in: float | None, attempt_outcome: str = "parked") -> None:
         """Give the lease back together with what is pending."""
-        if self.attempt_id is not None and not self.change.close_attempt:
+        if self.change.open_attempt is not None:
+            self.change.opened_outcome = attempt_outcome
+        elif self.attempt_id is not None and not self.change.close_attempt:
             self.change.close_attempt = attempt_outcome
         can_cancel = (self.state, RunEvent.CANCEL) in RUN_EDGES
         self.change.release = Release(wake_in=wake_in, can_cancel=can_cancel)

@@ -1,0 +1,74 @@
+"""What a lease holder is about to commit, as a value.
+
+Guarantees nothing by itself: `work.py` plans a change edge by edge, `statement.py`
+puts it into SQL, `commit.py` writes it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from runs.models import ToolObservation, ToolOperation
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One journal row: an edge of the run, or of one of its operations."""
+
+    event: str
+    from_state: str
+    to_state: str
+    reason: str
+    step_number: int
+    attempt: int
+    operation_id: str | None = None
+
+
+@dataclass(frozen=True)
+class NewDecision:
+    kind: str
+    body: dict[str, Any]
+    decider: str
+    agent_version: str
+    tool_versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Release:
+    """Give the lease back. A worker is due again after `wake_in` seconds, or never (None).
+
+    Where the run could be cancelled as it stands (`can_cancel`), a request that came in
+    meanwhile makes it due at once: the requester found it held and relies on that.
+    """
+
+    wake_in: float | None
+    can_cancel: bool
+
+
+@dataclass
+class Change:
+    """What happened since the last commit, not yet written."""
+
+    edges: list[Edge] = field(default_factory=list)
+    run: dict[str, Any] = field(default_factory=dict)
+    open_step: int | None = None
+    open_attempt: int | None = None
+    # How the attempt ended that this very change opens, if it goes no further.
+    opened_outcome: str = ""
+    close_attempt: str = ""
+    close_step: bool = False
+    decision: NewDecision | None = None
+    checkpoint: dict[str, Any] | None = None
+    new_operations: list[ToolOperation] = field(default_factory=list)
+    moved_operations: list[ToolOperation] = field(default_factory=list)
+    observations: list[ToolObservation] = field(default_factory=list)
+    lease_seconds: float | None = None
+    release: Release | None = None
+
+    def __bool__(self) -> bool:
+        return self != Change()
+
+    def touch(self, operation: ToolOperation) -> None:
+        """Write this operation's row as it will stand when the change is committed."""
+        known = (*self.new_operations, *self.moved_operations)
+        if not any(operation is one for one in known):
+            self.moved_operations.append(operation)

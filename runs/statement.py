@@ -1,0 +1,314 @@
+"""A change as one SQL statement.
+
+Each part of a change is one WITH query that reads from `held`, the run's row under its
+version and token: where that row is not found, no part writes anything. The text
+depends only on which parts a change has, so the server plans each of the few shapes
+once per connection.
+
+Does not execute anything; `commit.py` does.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+from runs.change import Change, Edge, NewDecision, Release
+from runs.models import ToolObservation, ToolOperation
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the statement is guarded by, and who writes."""
+
+    run_id: UUID
+    version: int
+    fence_token: int
+    actor: str
+    step_id: int | None
+    attempt_id: int | None
+
+
+def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
+    """The statement with named parameters, and their values."""
+    values: dict[str, Any] = {
+        "run": held.run_id,
+        "version": held.version,
+        "fence": held.fence_token,
+        "actor": held.actor,
+        "step": held.step_id,
+        "attempt": held.attempt_id,
+    }
+    if change.open_step is not None:
+        values["step_number"] = change.open_step
+    if change.open_attempt is not None:
+        values["attempt_number"] = change.open_attempt
+        values["opened_outcome"] = change.opened_outcome
+    parts = [_run_part(change, values)]
+    if change.close_attempt:
+        values["attempt_outcome"] = change.close_attempt
+        parts.append(_CLOSE_ATTEMPT)
+    if change.close_step:
+        parts.append(_CLOSE_STEP)
+    if change.checkpoint is not None:
+        values["checkpoint"] = _json(change.checkpoint)
+        parts.append(_CHECKPOINT)
+    step_from = "NULL::bigint"
+    if change.open_step is not None:
+        parts.append(_OPEN_STEP if change.close_step else _OPEN_FIRST_STEP)
+        step_from = "(SELECT id FROM opened)"
+    attempt_from = "NULL::bigint"
+    if change.open_attempt is not None:
+        if change.open_step is None:
+            parts.append(_LOSE_ATTEMPT)
+        parts.append(_OPEN_ATTEMPT if change.open_step is not None else _REOPEN_ATTEMPT)
+        attempt_from = "(SELECT id FROM attempted)"
+    if change.decision is not None:
+        _add_decision(change.decision, parts, values)
+    for n, operation in enumerate(change.new_operations):
+        _add_operation(n, operation, parts, values)
+    for n, operation in enumerate(change.moved_operations):
+        _add_move(n, operation, parts, values)
+    for n, observation in enumerate(change.observations):
+        _add_observation(n, observation, parts, values)
+    if change.edges:
+        _add_edges(change.edges, parts, values)
+    answer = f"""
+        SELECT version,
+               COALESCE(EXTRACT(EPOCH FROM lease_expires_at - clock_timestamp()), 0)::float8,
+               CASE WHEN cancel_requested_at IS NOT NULL THEN cancel_requested_by END,
+               {step_from}, {attempt_from}
+        FROM held"""
+    return f"WITH {', '.join(parts)} {answer}", values
+
+
+def _run_part(change: Change, values: dict[str, Any]) -> str:
+    sets = ["version = version + 1", "updated_at = statement_timestamp()"]
+    for name, value in change.run.items():
+        values[f"run_{name}"] = _json(value) if name == "result" else value
+        sets.append(f"{name} = %(run_{name})s::{_RUN_TYPES[name]}")
+    match change.release:
+        case Release(wake_in=wake_in, can_cancel=can_cancel):
+            due = "NULL"
+            if wake_in is not None:
+                values["wake_in"] = wake_in
+                due = "statement_timestamp() + make_interval(secs => %(wake_in)s::float8)"
+            if can_cancel:
+                due = f"""CASE WHEN cancel_requested_at IS NULL THEN {due}
+                               ELSE statement_timestamp() END"""
+            sets += ["lease_owner = ''", "lease_expires_at = NULL"]
+            sets += [f"wake_at = {due}", f"sweep_at = {due}"]
+        case None if change.lease_seconds is not None:
+            # Only ever longer; unchanged most of the time, which keeps the update heap-only.
+            values["lease_seconds"] = change.lease_seconds
+            until = "statement_timestamp() + make_interval(secs => %(lease_seconds)s::float8)"
+            sets += [
+                f"lease_expires_at = GREATEST(lease_expires_at, {until})",
+                f"sweep_at = GREATEST(sweep_at, {until})",
+            ]
+        case None:
+            pass
+    return f"""held AS (
+        UPDATE runs_agentrun SET {", ".join(sets)}
+        WHERE id = %(run)s::uuid AND version = %(version)s::bigint
+          AND fence_token = %(fence)s::bigint
+        RETURNING id, version, fence_token, lease_expires_at,
+                  cancel_requested_at, cancel_requested_by)"""
+
+
+_RUN_TYPES: Final = {
+    "state": "text",
+    "step_number": "int",
+    "failures": "int",
+    "result": "jsonb",
+    "error": "text",
+    "finished_at": "timestamptz",
+}
+
+_CLOSE_ATTEMPT = """closed_attempt AS (
+    UPDATE runs_stepattempt SET ended_at = statement_timestamp(),
+           outcome = %(attempt_outcome)s::text
+    FROM held WHERE runs_stepattempt.id = %(attempt)s::bigint)"""
+
+_CLOSE_STEP = """closed_step AS (
+    UPDATE runs_step SET closed_at = statement_timestamp()
+    FROM held WHERE runs_step.id = %(step)s::bigint RETURNING runs_step.id)"""
+
+_CHECKPOINT = """checkpoint AS (
+    INSERT INTO runs_checkpoint (step_id, run_id, state, fence_token)
+    SELECT %(step)s::bigint, held.id, %(checkpoint)s::jsonb, held.fence_token FROM held)"""
+
+# A run has one open step: reading `closed_step` makes the old one close first.
+_OPEN_STEP = """opened AS (
+    INSERT INTO runs_step (run_id, number)
+    SELECT held.id, %(step_number)s::int FROM held, closed_step RETURNING id)"""
+
+_OPEN_FIRST_STEP = """opened AS (
+    INSERT INTO runs_step (run_id, number)
+    SELECT held.id, %(step_number)s::int FROM held RETURNING id)"""
+
+_ENDING: Final = (
+    "%(opened_outcome)s::text, "
+    "CASE WHEN %(opened_outcome)s::text <> '' THEN statement_timestamp() END"
+)
+
+_OPEN_ATTEMPT = f"""attempted AS (
+    INSERT INTO runs_stepattempt (step_id, number, fence_token, worker, outcome, ended_at)
+    SELECT opened.id, %(attempt_number)s::int, held.fence_token, %(actor)s::text, {_ENDING}
+    FROM held, opened RETURNING id)"""
+
+_LOSE_ATTEMPT = """lost AS (
+    UPDATE runs_stepattempt SET ended_at = statement_timestamp(), outcome = 'lost'
+    FROM held WHERE step_id = %(step)s::bigint AND ended_at IS NULL RETURNING 1)"""
+
+# Counting `lost` makes the old attempt close first.
+_REOPEN_ATTEMPT = f"""attempted AS (
+    INSERT INTO runs_stepattempt (step_id, number, fence_token, worker, outcome, ended_at)
+    SELECT %(step)s::bigint, %(attempt_number)s::int, held.fence_token, %(actor)s::text, {_ENDING}
+    FROM held, (SELECT count(*) FROM lost) AS closed RETURNING id)"""
+
+
+def _add_decision(decision: NewDecision, parts: list[str], values: dict[str, Any]) -> None:
+    values |= {
+        "decision_kind": decision.kind,
+        "decision_body": _json(decision.body),
+        "decider": decision.decider,
+        "agent_version": decision.agent_version,
+        "tool_versions": _json(decision.tool_versions),
+    }
+    parts.append("""decided AS (
+        INSERT INTO runs_modeldecision
+            (step_id, run_id, fence_token, kind, body, decider, agent_version, tool_versions)
+        SELECT %(step)s::bigint, held.id, held.fence_token, %(decision_kind)s::text,
+               %(decision_body)s::jsonb, %(decider)s::text, %(agent_version)s::text,
+               %(tool_versions)s::jsonb
+        FROM held)""")
+
+
+# What an operation is: written once, then kept by a trigger.
+_IDENTITY: Final = {
+    "id": "text",
+    "step_id": "bigint",
+    "step_number": "int",
+    "ordinal": "int",
+    "tool": "text",
+    "tool_version": "text",
+    "effect_type": "text",
+    "provider": "text",
+    "account": "text",
+    "arguments": "jsonb",
+    "arguments_digest": "text",
+    "sensitive": "jsonb",
+    "intent": "text",
+    "idempotency_key": "text",
+    "policy_outcome": "text",
+    "policy_rule": "text",
+    "policy_version": "text",
+}
+# How it stands.
+_STANDING: Final = {
+    "status": "text",
+    "key_expires_at": "timestamptz",
+    "fence_token": "bigint",
+    "attempts": "int",
+    "look_ups": "int",
+    "first_sent_at": "timestamptz",
+    "last_sent_at": "timestamptz",
+    "in_flight_until": "timestamptz",
+    "unknown_since": "timestamptz",
+    "next_reconcile_at": "timestamptz",
+    "external_ref": "text",
+    "result": "jsonb",
+    "error": "text",
+    "settled_at": "timestamptz",
+}
+_WHOLE: Final = {**_IDENTITY, **_STANDING}
+_JSON_COLUMNS: Final = frozenset({"arguments", "result", "sensitive"})
+
+
+def _add_operation(
+    n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any]
+) -> None:
+    _bind(f"new{n}", operation, _WHOLE, values)
+    parts.append(_new_operation_part(n))
+
+
+@cache
+def _new_operation_part(n: int) -> str:
+    fields = ", ".join(f"%(new{n}_{name})s::{kind}" for name, kind in _WHOLE.items())
+    return f"""new{n} AS (
+        INSERT INTO runs_tooloperation (run_id, run_version, {", ".join(_WHOLE)})
+        SELECT held.id, held.version, {fields} FROM held)"""
+
+
+def _add_move(n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any]) -> None:
+    _bind(f"moved{n}", operation, _STANDING, values)
+    values[f"moved{n}_id"] = operation.id
+    parts.append(_moved_operation_part(n))
+
+
+@cache
+def _moved_operation_part(n: int) -> str:
+    given = {name: f"%(moved{n}_{name})s::{kind}" for name, kind in _STANDING.items()}
+    # The heartbeat may have pushed the window's end on since the row was read.
+    window = given["in_flight_until"]
+    given["in_flight_until"] = (
+        f"CASE WHEN {window} IS NOT NULL THEN GREATEST(in_flight_until, {window}) END"
+    )
+    sets = ", ".join(f"{name} = {value}" for name, value in given.items())
+    return f"""moved{n} AS (
+        UPDATE runs_tooloperation SET run_version = held.version, {sets}
+        FROM held
+        WHERE runs_tooloperation.id = %(moved{n}_id)s::text
+          AND runs_tooloperation.run_id = held.id)"""
+
+
+def _bind(
+    prefix: str, operation: ToolOperation, names: Iterable[str], values: dict[str, Any]
+) -> None:
+    for name in names:
+        value = getattr(operation, name)
+        values[f"{prefix}_{name}"] = _json(value) if name in _JSON_COLUMNS else value
+
+
+def _add_observation(
+    n: int, observation: ToolObservation, parts: list[str], values: dict[str, Any]
+) -> None:
+    for name in ("source", "verdict", "stage", "detail", "external_ref", "attempt", "fence_token"):
+        values[f"seen{n}_{name}"] = getattr(observation, name)
+    values[f"seen{n}_operation"] = observation.operation_id
+    values[f"seen{n}_result"] = _json(observation.result)
+    parts.append(f"""seen{n} AS (
+        INSERT INTO runs_toolobservation
+            (operation_id, run_id, source, verdict, stage, detail, external_ref, attempt,
+             fence_token, result)
+        SELECT %(seen{n}_operation)s::text, held.id, %(seen{n}_source)s::text,
+               %(seen{n}_verdict)s::text, %(seen{n}_stage)s::text, %(seen{n}_detail)s::text,
+               %(seen{n}_external_ref)s::text, %(seen{n}_attempt)s::int,
+               %(seen{n}_fence_token)s::bigint, %(seen{n}_result)s::jsonb
+        FROM held)""")
+
+
+def _add_edges(edges: list[Edge], parts: list[str], values: dict[str, Any]) -> None:
+    # One JSON value, whatever the number of edges: an array per column costs more to encode.
+    values["edges"] = json.dumps(
+        [
+            [edge.operation_id, edge.event, edge.from_state, edge.to_state, edge.reason,
+             edge.step_number, edge.attempt]
+            for edge in edges
+        ]
+    )  # fmt: skip
+    parts.append("""journal AS (
+        INSERT INTO runs_transition
+            (run_id, version, operation_id, event, from_state, to_state, reason, actor,
+             fence_token, step_number, attempt)
+        SELECT held.id, held.version, edge->>0, edge->>1, edge->>2, edge->>3, edge->>4,
+               %(actor)s::text, held.fence_token, (edge->>5)::int, (edge->>6)::int
+        FROM held, json_array_elements(%(edges)s::json) WITH ORDINALITY AS listed (edge, place)
+        ORDER BY place)""")
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, separators=(",", ":"))
