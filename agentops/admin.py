@@ -59,13 +59,12 @@ class GroupAdmin(DjangoGroupAdmin, BaseAdmin):
 class ApiTokenAdmin(BaseAdmin):
     """The list says all there is to say about a token, so a row leads nowhere but to Revoke."""
 
-    list_display = ("name", "shown_prefix", "user", "shown_scopes", "standing", "used", "revoke")
+    list_display = ("name", "standing", "revoke", "shown_scopes", "user", "shown_prefix", "used")
     list_display_links = None
     list_select_related = ("user",)
     ordering = ("-id",)
     sortable_by = ()
     actions = None
-    show_full_result_count = False
     show_facets = ShowFacets.NEVER
 
     def has_add_permission(self, request: HttpRequest) -> bool:

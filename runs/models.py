@@ -81,7 +81,7 @@ class AgentRun(models.Model):
             ),
             models.UniqueConstraint(
                 name="run_unique_idempotency_key",
-                fields=["created_by", "idempotency_key"],
+                fields=["idempotency_key", "created_by"],
                 condition=Q(idempotency_key__isnull=False),
             ),
         ]
@@ -249,6 +249,11 @@ class ToolOperation(models.Model):
                 name="operation_unknown",
                 fields=["unknown_since"],
                 condition=Q(status=OperationStatus.UNKNOWN),
+            ),
+            models.Index(
+                name="operation_held",
+                fields=["created_at"],
+                condition=Q(status=OperationStatus.AWAITING_APPROVAL),
             ),
             models.Index(name="operation_newest", fields=["-created_at", "-id"]),
         ]

@@ -7,18 +7,15 @@ input, result and error of the runs that use it. A page costs no query per row.
 Does not recognise secrets that nobody declared.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from uuid import UUID
+from collections.abc import Collection, Sequence
 
 from runs import shapes
-from runs.agents import Agent, get_agent
-from runs.errors import UnknownAgent
+from runs.agents import Agent
 from runs.models import AgentRun, ToolObservation, ToolOperation
+from runs.sensitive import names_of_operation, names_of_runs
 from runs.state import OperationStatus, RunState
 from tools import Approve, EffectType
-from tools.errors import UnknownTool
 from tools.redaction import redact, scrub
-from tools.registry import get_tool
 from tools.spec import ToolSpec
 
 
@@ -29,13 +26,13 @@ def present_run(run: AgentRun) -> shapes.Run:
 
 def present_runs(runs: Sequence[AgentRun]) -> list[shapes.Run]:
     """Runs in the given order."""
-    hidden = _sensitive_of_runs(runs)
+    hidden = names_of_runs({run.id: run.agent for run in runs})
     return [_present_run(run, hidden=hidden[run.id]) for run in runs]
 
 
 def present_operation(operation: ToolOperation) -> shapes.Operation:
     """One operation with its observations, oldest first; prefetch them for a page."""
-    hidden = sensitive_names(operation)
+    hidden = names_of_operation(operation)
     seen = sorted(operation.observations.all(), key=lambda one: one.pk)
     return shapes.Operation(
         operation_id=operation.id,
@@ -61,14 +58,6 @@ def present_operation(operation: ToolOperation) -> shapes.Operation:
         compensates=None,
         observations=[_present_observation(one, operation, hidden=hidden) for one in seen],
     )
-
-
-def sensitive_names(operation: ToolOperation) -> set[str]:
-    """What is hidden of an operation: what its row says, and what its tool says today.
-
-    A call that did not fit its tool was recorded before the tool's names were copied.
-    """
-    return set(operation.sensitive) | _sensitive_of_tools([operation.tool])
 
 
 def present_agent(agent: Agent) -> shapes.Agent:
@@ -176,40 +165,3 @@ def _present_approve(approve: Approve | None) -> shapes.Approve | None:
         approve_by_seconds=approve.approve_by.total_seconds(),
         execute_by_seconds=approve.execute_by.total_seconds(),
     )
-
-
-def _sensitive_of_runs(runs: Iterable[AgentRun]) -> Mapping[UUID, set[str]]:
-    hidden: dict[UUID, set[str]] = {}
-    unserved: list[UUID] = []
-    for run in runs:
-        try:
-            hidden[run.id] = _sensitive_of_tools(get_agent(run.agent).tools)
-        except UnknownAgent:
-            hidden[run.id] = set()
-            unserved.append(run.id)
-    if unserved:
-        # Its tools are not known here; what they were is on its operations.
-        for run_id, name in _recorded_names(unserved):
-            hidden[run_id].add(name)
-    return hidden
-
-
-def _sensitive_of_tools(names: Iterable[str]) -> set[str]:
-    hidden: set[str] = set()
-    for name in names:
-        try:
-            hidden.update(get_tool(name).sensitive)
-        except UnknownTool:
-            continue
-    return hidden
-
-
-def _recorded_names(run_ids: Sequence[UUID]) -> Iterator[tuple[UUID, str]]:
-    lists = (
-        ToolOperation.objects.filter(run_id__in=run_ids)
-        .exclude(sensitive=[])
-        .order_by()
-        .values_list("run_id", "sensitive")
-        .distinct()
-    )
-    return ((run_id, name) for run_id, names in lists for name in names)

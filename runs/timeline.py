@@ -20,7 +20,7 @@ from pydantic import Field
 
 from runs.models import ModelDecision, StepAttempt, ToolObservation, ToolOperation, Transition
 from runs.paging import Cursor, Page
-from runs.presenting import sensitive_names
+from runs.sensitive import names_of_operation
 from runs.shapes import TimelineEntry
 from runs.state import OperationEvent, RunEvent
 from tools.redaction import redact, scrub
@@ -238,7 +238,7 @@ def _of_observation(row: ToolObservation, around: _Around, seq: int) -> Timeline
             "source": row.source,
             "verdict": row.verdict,
             "send": row.attempt,
-            "result": redact(row.result, sensitive_names(operation)),
+            "result": redact(row.result, names_of_operation(operation)),
         },
     )
 
@@ -262,4 +262,4 @@ def _evidence_of_edge(
 def _without_secrets(text: str, operation: ToolOperation | None) -> str:
     if operation is None:
         return text
-    return scrub(text, operation.arguments, sensitive_names(operation))
+    return scrub(text, operation.arguments, names_of_operation(operation))

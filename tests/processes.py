@@ -23,6 +23,7 @@ from django.db import connection
 
 from agentops import processes
 from agentops.embedded.identity import SHIM
+from agentops.supervisor import Process, Supervisor
 
 ROOT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.02
@@ -121,7 +122,7 @@ class Program:
 
     @property
     def said(self) -> str:
-        return self._log.read_text(errors="replace")[-4000:]
+        return self._log.read_text(errors="replace")[-8000:]
 
     @property
     def lives(self) -> bool:
@@ -167,7 +168,7 @@ def celery_beat(*, env: Mapping[str, str], log_dir: Path) -> Program:
 
 
 class Celery:
-    """Workers and beat on one set of servers; everything they said is printed on a failure."""
+    """Workers and beat on one set of servers; what they said is printed at the end."""
 
     def __init__(self, servers: Servers, *, log_dir: Path, env: Mapping[str, str]) -> None:
         self._env = environment(servers) | dict(env)
@@ -177,12 +178,12 @@ class Celery:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         for program in reversed(self._programs):
             program.kill()
-        if kind is not None:
-            for program in self._programs:
-                print(f"-- {program.name} (pid {program.pid}) said:\n{program.said}")
+        for program in self._programs:
+            # Captured, and shown with a failure alone.
+            print(f"-- {program.name} (pid {program.pid}) said:\n{program.said}")
 
     def worker(self, name: str, **more: str) -> Program:
         """Start a worker; `more` is added to its environment."""
@@ -191,13 +192,26 @@ class Celery:
     def beat(self) -> Program:
         return self._added(celery_beat(env=self._env, log_dir=self._log_dir))
 
+    def supervised(self) -> Supervisor:
+        """A worker and beat under the supervisor of `manage.py up`, to be used in a `with`."""
+        programs = {
+            "worker": processes.worker(name="worker"),
+            "beat": processes.beat(data_dir=self._log_dir),
+        }
+        return Supervisor(
+            Process(
+                name=name,
+                argv=(sys.executable, "-m", "celery", *arguments),
+                environment=self._env,
+            )
+            for name, arguments in programs.items()
+        )
+
     def manage(self, *arguments: str, seconds: float = 60.0) -> Program:
         """Run a management command to its end, whatever that is."""
         name = arguments[0]
         log = self._log_dir / f"{name}-{len(self._programs)}.log"
-        program = self._added(
-            Program("manage.py", *arguments, env=self._env, log=log, name=name)
-        )
+        program = self._added(Program("manage.py", *arguments, env=self._env, log=log, name=name))
         program.wait(seconds=seconds)
         return program
 

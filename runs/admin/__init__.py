@@ -6,7 +6,7 @@ A page costs the same number of queries however many rows there are, and none of
 them counts. Text from an llm, a tool or a provider is escaped, bounded, and shown
 with its invisible characters made visible; declared secrets are hidden.
 
-Reading order: `show.py` (values to HTML), `hidden.py` (which names are secret),
+Reading order: `show.py` (values to HTML),
 `lists.py` and `filters.py` (long tables), `readonly.py` (the base), then one module
 per kind of row.
 """

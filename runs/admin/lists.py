@@ -49,7 +49,7 @@ class NextPaginator(AnyPaginator):
         return MAX_PAGES * self.per_page
 
     def page(self, number: int | str) -> NextPage:
-        here = min(max(int(number), 1), MAX_PAGES)
+        here = int(number)
         start = (here - 1) * self.per_page
         rows = list(self.object_list[start : start + self.per_page + 1])
         page = NextPage(rows[: self.per_page], here, self)

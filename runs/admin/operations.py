@@ -13,7 +13,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from runs.admin import filters
-from runs.admin.hidden import names_of_operation
 from runs.admin.lists import among_newest
 from runs.admin.readonly import Cell, Fact, Notice, ReadOnlyAdmin, Record
 from runs.admin.show import (
@@ -39,6 +38,7 @@ from runs.models import (
     ToolOperation,
     Transition,
 )
+from runs.sensitive import names_of_operation
 from runs.state import OperationStatus
 from tools.redaction import scrub
 

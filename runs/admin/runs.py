@@ -24,7 +24,6 @@ from django.utils.safestring import SafeString
 
 from runs.access import RUNS_WRITE, Actor
 from runs.admin import filters
-from runs.admin.hidden import names_of_run
 from runs.admin.lists import PER_PAGE, among_newest
 from runs.admin.readonly import Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
 from runs.admin.show import (
@@ -53,6 +52,7 @@ from runs.models import (
     ToolOperation,
     Transition,
 )
+from runs.sensitive import names_of_run
 from runs.state import FINAL_STATES, PERSON_STATES, OperationStatus, RunState
 
 ROWS: Final = 20

@@ -7,7 +7,6 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 
 from runs.admin import filters
-from runs.admin.hidden import names_of_run
 from runs.admin.readonly import Cell, Fact, Part, ReadOnlyAdmin, Record
 from runs.admin.show import (
     Tone,
@@ -29,6 +28,7 @@ from runs.models import (
     ToolOperation,
     Transition,
 )
+from runs.sensitive import names_of_run
 
 OUTCOME_TONES: dict[str, Tone] = {
     StepAttempt.Outcome.DONE: "success",

@@ -199,7 +199,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'run',
                 'indexes': [models.Index(condition=models.Q(('sweep_at__isnull', False)), fields=['sweep_at'], name='run_sweep'), models.Index(fields=['-created_at', '-id'], name='run_newest')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('wake_at__isnull', False), models.Func('state', function='runs_may_be_undated', output_field=models.BooleanField()), _connector='OR'), name='run_has_a_next_mover'), models.CheckConstraint(condition=models.Q(models.Q(('lease_expires_at__isnull', True), ('lease_owner', '')), models.Q(('lease_expires_at__isnull', False), models.Q(('lease_owner', ''), _negated=True)), _connector='OR'), name='run_lease_has_owner'), models.UniqueConstraint(condition=models.Q(('idempotency_key__isnull', False)), fields=('created_by', 'idempotency_key'), name='run_unique_idempotency_key')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('wake_at__isnull', False), models.Func('state', function='runs_may_be_undated', output_field=models.BooleanField()), _connector='OR'), name='run_has_a_next_mover'), models.CheckConstraint(condition=models.Q(models.Q(('lease_expires_at__isnull', True), ('lease_owner', '')), models.Q(('lease_expires_at__isnull', False), models.Q(('lease_owner', ''), _negated=True)), _connector='OR'), name='run_lease_has_owner'), models.UniqueConstraint(condition=models.Q(('idempotency_key__isnull', False)), fields=('idempotency_key', 'created_by'), name='run_unique_idempotency_key')],
             },
         ),
         pgtrigger.migrations.AddTrigger(
@@ -300,6 +300,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='tooloperation',
             index=models.Index(condition=models.Q(('status', runs.state.OperationStatus['UNKNOWN'])), fields=['unknown_since'], name='operation_unknown'),
+        ),
+        migrations.AddIndex(
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('status', runs.state.OperationStatus['AWAITING_APPROVAL'])), fields=['created_at'], name='operation_held'),
         ),
         migrations.AddIndex(
             model_name='tooloperation',

@@ -1,5 +1,5 @@
 """The fixtures of the crash tests: both directories work with real processes."""
 
-from tests.crash.conftest import celery, forks, new_log, provider, start_agent
+from tests.crash.conftest import celery, forks, new_log, provider, start_agent, work
 
-__all__ = ["celery", "forks", "new_log", "provider", "start_agent"]
+__all__ = ["celery", "forks", "new_log", "provider", "start_agent", "work"]

@@ -4,6 +4,7 @@ The gate is an advisory lock: the test holds it until as many sessions as it exp
 seen waiting for it, so nobody is early and nothing is left to luck.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,11 @@ from tests.crash.driving import become_a_worker
 from tests.processes import of_this_test, wait_until
 
 _GATE = 7_301_999
+# Sessions of this database that wait for an advisory lock.
+WAITING = """
+    SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+    WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()
+"""
 
 
 @contextmanager
@@ -25,9 +31,7 @@ def gate(*, expected: int) -> Iterator[None]:
         yield
 
         def all_wait() -> bool:
-            found = held.execute(
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            ).fetchone()
+            found = held.execute(WAITING).fetchone()
             return found is not None and found[0] == expected
 
         wait_until(all_wait, what=f"{expected} sessions stand before the gate")
@@ -43,7 +47,8 @@ def go_through_at_once(action: Callable[[], str], *, threads: int, log: str) -> 
             cursor.execute("SELECT pg_advisory_lock_shared(%s)", [_GATE])
             cursor.execute("SELECT pg_advisory_unlock_shared(%s)", [_GATE])
             cursor.execute("RESET lock_timeout; RESET statement_timeout")
-        print(action(), flush=True)
+        # One write: lines of several threads must not run together.
+        os.write(1, f"{action()}\n".encode())
         connection.close()
 
     started = [threading.Thread(target=enter) for _ in range(threads)]

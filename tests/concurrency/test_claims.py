@@ -15,7 +15,7 @@ from django.db import connection
 from runs import sweeps
 from runs.lease import claim
 from tests.concurrency.actions import try_to_claim
-from tests.concurrency.gate import gate, go_through_at_once
+from tests.concurrency.gate import WAITING, gate, go_through_at_once
 from tests.crash.conftest import NewLog, StartRun
 from tests.crash.forked import Child
 from tests.processes import of_this_test, wait_until
@@ -95,13 +95,13 @@ def test_a_sweep_that_read_a_run_before_it_was_claimed_leaves_its_date_alone(
 
 def _many_claims(run_id: UUID, log: Path) -> Child:
     action = partial(try_to_claim, run_id)
-    return Child(
-        partial(go_through_at_once, action, threads=THREADS, log=str(log)), log=log
-    )
+    return Child(partial(go_through_at_once, action, threads=THREADS, log=str(log)), log=log)
 
 
 @contextmanager
-def _statements_wait_after_their_snapshot() -> Iterator[tuple[Callable[[], None], Callable[[], None], Callable[[], None]]]:
+def _statements_wait_after_their_snapshot() -> Iterator[
+    tuple[Callable[[], None], Callable[[], None], Callable[[], None]]
+]:
     """Give a thread's connection a `statement_timestamp` that waits for us.
 
     A statement takes its snapshot before it calls the function for the first row, and locks
@@ -142,9 +142,7 @@ def _statements_wait_after_their_snapshot() -> Iterator[tuple[Callable[[], None]
 def _wait_for_barrier() -> None:
     def somebody_waits() -> bool:
         with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            )
+            cursor.execute(WAITING)
             return bool(cursor.fetchone()[0])
 
     wait_until(somebody_waits, what="the slow statement has read its rows")

@@ -15,8 +15,9 @@ from runs.access import operator
 from runs.agents import forget_agents
 from runs.commands import start_run
 from runs.models import AgentRun
+from tests.crash.driving import Assignment
 from tests.crash.faultapp.agents import AGENTS
-from tests.crash.forked import fork_server
+from tests.crash.forked import Child, fork_server, fork_worker
 from tests.processes import Celery, of_this_test
 
 # Known to the tests of these directories alone, so that no other test sees them.
@@ -25,6 +26,7 @@ _numbers = itertools.count(1)
 
 StartRun = Callable[..., AgentRun]
 NewLog = Callable[[], Path]
+Work = Callable[..., Child]
 
 
 @pytest.fixture
@@ -89,14 +91,32 @@ def provider(tmp_path: Path) -> Iterator[ProviderProcess]:
 
 
 @pytest.fixture
+def new_log(tmp_path: Path) -> NewLog:
+    """A file for what the next process says."""
+    return lambda: tmp_path / f"process-{next(_numbers)}.log"
+
+
+@pytest.fixture
+def work(forks: None, provider: ProviderProcess, new_log: NewLog) -> Iterator[Work]:
+    """Fork a worker on a run: `work(run, fault="commit_done:2:SIGKILL")`."""
+    with ExitStack() as started:
+
+        def fork(run: AgentRun, *, fault: str = "", lease_seconds: float = 1.0) -> Child:
+            assignment = Assignment(
+                run_id=run.id,
+                provider_url=provider.url,
+                log=str(new_log()),
+                fault=fault,
+                lease_seconds=lease_seconds,
+            )
+            return started.enter_context(fork_worker(assignment))
+
+        yield fork
+
+
+@pytest.fixture
 def celery(transactional_db: None, provider: ProviderProcess, tmp_path: Path) -> Iterator[Celery]:
     """Starts Celery's processes on the servers of the session, by default with short leases."""
     env = {"SHOP_PAYMENTS_URL": provider.url}
     with Celery(of_this_test(), log_dir=tmp_path, env=env) as started:
         yield started
-
-
-@pytest.fixture
-def new_log(tmp_path: Path) -> NewLog:
-    """A file for what the next process says."""
-    return lambda: tmp_path / f"process-{next(_numbers)}.log"

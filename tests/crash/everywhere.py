@@ -14,6 +14,16 @@ from django.db import connection
 from runs.events import Name
 
 LANES: Final = 8
+# How often at least a run that reads, refunds and finishes meets each kind of event.
+LEAST: Final = {
+    Name.RUN_CLAIMED: 1,
+    Name.DECIDER_STARTING: 3,
+    Name.DECIDER_DONE: 3,
+    Name.COMMIT_STARTING: 6,
+    Name.COMMIT_DONE: 6,
+    Name.CALL_STARTING: 2,
+    Name.CALL_DONE: 2,
+}
 
 
 def strike_everywhere(

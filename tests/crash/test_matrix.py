@@ -15,7 +15,7 @@ from runs.events import Name
 from runs.models import AgentRun
 from tests.crash.conftest import NewLog, Providers, StartRun
 from tests.crash.driving import Assignment
-from tests.crash.everywhere import strike_everywhere
+from tests.crash.everywhere import LEAST, strike_everywhere
 from tests.crash.forked import fork_worker
 from tests.crash.laws import assert_recovered
 
@@ -27,16 +27,6 @@ ANSWERS: Final[dict[str, dict[str, Any] | None]] = {
     "delivered": None,
     "lost": {"kind": "lose_answer"},
     "late": {"kind": "late", "seconds": LATE_SECONDS},
-}
-# How often at least a run meets each kind of event: it reads, refunds and finishes.
-LEAST: Final = {
-    Name.RUN_CLAIMED: 1,
-    Name.DECIDER_STARTING: 3,
-    Name.DECIDER_DONE: 3,
-    Name.COMMIT_STARTING: 6,
-    Name.COMMIT_DONE: 6,
-    Name.CALL_STARTING: 2,
-    Name.CALL_DONE: 2,
 }
 LOOK_UPS: Final = {Name.LOOK_UP_STARTING: 1, Name.LOOK_UP_DONE: 1}
 

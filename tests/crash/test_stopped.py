@@ -3,8 +3,6 @@
 A stopped process is not a dead one: it wakes with everything that it was about to do.
 """
 
-import signal
-from typing import Final
 from uuid import UUID
 
 import pytest
@@ -14,23 +12,12 @@ from runs.events import Name
 from runs.models import ToolObservation, ToolOperation
 from tests.crash.conftest import NewLog, Providers, StartRun
 from tests.crash.driving import Assignment
-from tests.crash.everywhere import strike_everywhere
+from tests.crash.everywhere import LEAST, strike_everywhere
 from tests.crash.forked import Child, fork_worker
 from tests.crash.laws import assert_recovered, snapshot
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(150)]
-
-# How often at least a run that goes well meets each kind of event.
-LEAST: Final = {
-    Name.RUN_CLAIMED: 1,
-    Name.DECIDER_STARTING: 3,
-    Name.DECIDER_DONE: 3,
-    Name.COMMIT_STARTING: 6,
-    Name.COMMIT_DONE: 6,
-    Name.CALL_STARTING: 2,
-    Name.CALL_DONE: 2,
-}
 
 
 def test_a_worker_that_wakes_after_its_lease_changes_nothing_and_sends_nothing(
@@ -97,6 +84,34 @@ def test_a_worker_stopped_after_the_call_leaves_its_answer_as_evidence(
         assert len(provider.effects()) == 1
         _replace(sleeper, run.id, provider, new_log)
     assert len(provider.requests(method="POST")) == 1
+    _assert_evidence(run.id, had_an_answer=True)
+
+
+def test_a_request_that_leaves_a_woken_worker_too_late_is_no_second_effect(
+    forks: None, provider: ProviderProcess, start_agent: StartRun, new_log: NewLog
+) -> None:
+    """What no check can prevent: the worker stops between the check and the socket.
+
+    The fencing token protects our tables; here the idempotency key protects theirs.
+    """
+    run = start_agent("crash_sleepy")
+    with _work(run.id, provider, new_log) as sleeper:
+        sleeper.wait_until_stopped_or_ended()
+        assert not provider.requests()
+        with _work(run.id, provider, new_log) as replacement:
+            assert replacement.wait() == 0, replacement.said
+        before = snapshot(run.id, provider)
+        sleeper.go_on()
+        assert sleeper.wait() == 0, sleeper.said
+        provider.wait_for_requests(2)
+        changed = before.changed(snapshot(run.id, provider))
+    assert set(changed) == {("provider", "", "requests")}
+    (effect,) = provider.effects()
+    sent = provider.requests(method="POST")
+    assert [(seen.key, seen.fence_token) for seen in sent] == [
+        (effect.operation_id, "2"),
+        (effect.operation_id, "1"),
+    ]
     _assert_evidence(run.id, had_an_answer=True)
 
 

@@ -114,7 +114,8 @@ def drive_when_due(run: AgentRun, *, owner: str = "worker 1") -> Progress:
 def make_due(run: AgentRun) -> None:
     """Let the dates of a parked run, and of whatever may still be in flight, pass."""
     change(
-        "UPDATE runs_agentrun SET wake_at = statement_timestamp() WHERE id = %s AND wake_at > now()",
+        "UPDATE runs_agentrun SET wake_at = statement_timestamp()"
+        " WHERE id = %s AND wake_at > now()",
         run.id,
     )
     change(
@@ -138,7 +139,7 @@ def change(sql: str, *values: Any) -> int:
     """One raw statement; returns how many rows it touched."""
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
 
 def ask(sql: str, *values: Any) -> Any:
@@ -196,10 +197,9 @@ def another_connection(*, autocommit: bool = True) -> psycopg.Connection[Any]:
 
 def operation_of(run: AgentRun, *, ordinal: int = 0) -> ToolOperation:
     """The newest operation of the run with this place in its decision."""
-    return (
-        ToolOperation.objects.filter(run=run, ordinal=ordinal).order_by("-step_number").first()
-        or _none(run)
-    )
+    return ToolOperation.objects.filter(run=run, ordinal=ordinal).order_by(
+        "-step_number"
+    ).first() or _none(run)
 
 
 def run_edges(run: AgentRun) -> list[str]:

@@ -30,6 +30,7 @@ from tests.database.admin_pages import (
     uncertain_run,
     walk,
 )
+from tools import registry
 
 pytestmark = pytest.mark.django_db
 
@@ -163,9 +164,19 @@ def test_secrets_stay_hidden_where_the_agent_and_its_tools_are_no_longer_known(
 ) -> None:
     run = finished_run(start)
     AgentRun.objects.filter(pk=run.pk).update(agent="gone")
-    page = root.get(page_of(run)).content.decode()
-    assert "[redacted]" in page
-    assert CARD not in page
+    with registry.isolated_registry():
+        pages = walk(root, page_of(run))
+    assert sum("[redacted]" in page for page in pages.values()) >= 3
+    for address, page in pages.items():
+        assert CARD not in page, address
+
+
+@DRIVEN
+def test_an_error_that_repeats_a_secret_is_shown_without_it(root: Client, start: Start) -> None:
+    operation = ToolOperation.objects.get(run=finished_run(start), tool="pay")
+    ToolOperation.objects.filter(pk=operation.pk).update(error=f"no funds on {CARD}")
+    page = root.get(change_url("tooloperation", operation.pk)).content.decode()
+    assert "no funds on [redacted]" in page
 
 
 @DRIVEN

@@ -13,20 +13,14 @@ import pytest
 from django.db import connection, transaction
 
 from runs import CallTools, Context, Decision, Finish, ToolCall, events
-from runs.commit import (
-    Change,
-    Edge,
-    Held,
-    NewDecision,
-    Release,
-    Written,
-    commit_if_held,
-)
+from runs.change import Change, Edge, NewDecision, Release
+from runs.commit import Written, commit_if_held
 from runs.engine import advance
 from runs.errors import InsideTransaction, LeaseLost
 from runs.lease import Claimed, claim
 from runs.models import AgentRun, ToolObservation, ToolOperation
 from runs.state import RunState
+from runs.statement import Held
 from tests.database.kit import ON_DATABASE, another_connection, ask, change, drive, scripted_tool
 from tools import EffectType
 
@@ -100,13 +94,15 @@ def _everything(claimed: Claimed, step_id: int) -> Change:
     )
 
 
-# -- Whole or not at all -------------------------------------------------------------------
+# -- Whole or not at all ------------------------------------------------------------------------
 
 
 def test_a_change_is_written_whole(claimed: Claimed) -> None:
     opened = commit_if_held(_held(claimed), _open_step())
     written = commit_if_held(
-        _held(claimed, version=opened.version, step_id=opened.step_id, attempt_id=opened.attempt_id),
+        _held(
+            claimed, version=opened.version, step_id=opened.step_id, attempt_id=opened.attempt_id
+        ),
         _everything(claimed, opened.step_id or 0),
     )
     assert _rows() == {
@@ -192,7 +188,7 @@ def test_a_lease_is_only_ever_lengthened(claimed: Claimed) -> None:
     assert 480 < kept.lease_left <= 500
 
 
-# -- One statement, two commits per step ----------------------------------------------------
+# -- One statement, two commits per step --------------------------------------------------------
 
 
 def test_a_steady_tool_step_is_two_statements_two_trips_and_two_commits(start: Start) -> None:
@@ -263,7 +259,7 @@ def _traced(*, at: events.Name) -> Iterator[list[str]]:
             wire.untrace()
 
 
-# -- A connection that breaks in the middle of the commit ------------------------------------
+# -- A connection that breaks in the middle of the commit ---------------------------------------
 
 
 def test_a_connection_lost_before_the_commit_is_tried_again(claimed: Claimed) -> None:
@@ -324,7 +320,9 @@ def test_a_lease_that_was_lost_while_the_connection_was_broken_is_noticed(
 ) -> None:
     _end_backend(_own_backend())
     with another_connection() as other:
-        other.execute("UPDATE runs_agentrun SET fence_token = fence_token + 1, version = version + 1")
+        other.execute(
+            "UPDATE runs_agentrun SET fence_token = fence_token + 1, version = version + 1"
+        )
     with pytest.raises(LeaseLost):
         commit_if_held(_held(claimed), _open_step())
     assert _rows()["step"] == 0

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -40,7 +40,7 @@ def _claim(run: AgentRun, owner: str = "worker 1") -> Claimed:
     return taken
 
 
-# -- Claiming ---------------------------------------------------------------------------
+# -- Claiming -----------------------------------------------------------------------------------
 
 
 def test_a_claim_makes_the_next_token_and_the_next_version(run: AgentRun) -> None:
@@ -152,7 +152,7 @@ def test_what_was_claimed_is_the_row_as_it_stood(start: Start) -> None:
     assert row["input"] == {"deep": [1, {"x": None}]}
 
 
-# -- What a holder knows ----------------------------------------------------------------
+# -- What a holder knows ------------------------------------------------------------------------
 
 
 def test_the_known_end_counts_from_before_the_question(run: AgentRun) -> None:
@@ -186,7 +186,7 @@ def test_the_margin_is_a_part_of_the_lease(settings: Settings) -> None:
     assert margin_seconds() < LEASE
 
 
-# -- Renewal ----------------------------------------------------------------------------
+# -- Renewal ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_a_renewal_that_fails_leaves_the_known_end(run: AgentRun, heart: Heartbe
     known = lease.known_end
     with another_connection() as other:
         other.execute("SELECT pg_terminate_backend(%s, 5000)", [ask("SELECT pg_backend_pid()")])
-    with heart.keeping(lease), pytest.raises(Exception, match="connection|terminat"):
+    with heart.keeping(lease), pytest.raises(Exception, match=r"connection|terminat"):
         heart.run_once()
     connection.close()
     assert lease.known_end == known
@@ -291,9 +291,11 @@ def test_one_statement_renews_all_leases_of_the_process(start: Start, heart: Hea
         statements.append(sql)
         return execute(sql, *rest)
 
-    with heart.keeping(leases[0]), heart.keeping(leases[1]), heart.keeping(leases[2]):
-        with connection.execute_wrapper(note):
-            assert heart.run_once() == 3
+    with ExitStack() as kept:
+        for lease in leases:
+            kept.enter_context(heart.keeping(lease))
+        kept.enter_context(connection.execute_wrapper(note))
+        assert heart.run_once() == 3
     assert len(statements) == 1
     assert ask("SELECT min(EXTRACT(EPOCH FROM lease_expires_at - now())) FROM runs_agentrun") > 25
 

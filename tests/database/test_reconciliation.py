@@ -56,7 +56,7 @@ def lose(start: Start) -> Callable[..., tuple[AgentRun, Script]]:
 Lose = Callable[..., tuple[AgentRun, Script]]
 
 
-# -- Reads ------------------------------------------------------------------------------------
+# -- Reads --------------------------------------------------------------------------------------
 
 
 def test_an_unknown_read_is_called_again(lose: Lose) -> None:
@@ -73,7 +73,7 @@ def test_a_read_that_never_answers_ends_as_an_answer_to_the_decider(lose: Lose) 
     assert "no answer in 3 tries" in operation_of(run).error
 
 
-# -- A provider that can be asked ------------------------------------------------------------------
+# -- A provider that can be asked ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("effect", WRITES)
@@ -146,7 +146,7 @@ def test_what_may_not_be_repeated_goes_to_a_person(
     assert len(script.calls) == 1
 
 
-# -- A provider that cannot be asked ----------------------------------------------------------------
+# -- A provider that cannot be asked ------------------------------------------------------------
 
 
 def test_an_idempotent_write_is_sent_again_under_its_key_until_its_tries_are_used(
@@ -219,7 +219,7 @@ def test_only_a_key_that_was_promised_to_be_kept_is_sent_twice(
     assert (run.state == RunState.COMPLETED) == (sends == 2)
 
 
-# -- Refusals ------------------------------------------------------------------------------------
+# -- Refusals -----------------------------------------------------------------------------------
 
 
 def test_a_refusal_of_the_second_send_is_settled_by_the_provider_or_a_person(
@@ -243,7 +243,7 @@ def test_a_refusal_of_the_second_send_without_a_look_up_goes_to_a_person(lose: L
     assert "already exists" in operation_of(run).error
 
 
-# -- Evidence that is there already -------------------------------------------------------------------
+# -- Evidence that is there already -------------------------------------------------------------
 
 
 def _late(run: AgentRun, verdict: str, **given: Any) -> None:
@@ -307,7 +307,7 @@ def test_asking_once_more_while_a_person_is_awaited_sends_nothing(lose: Lose) ->
     assert (len(script.calls), len(look_up.calls)) == (1, 3)
 
 
-# -- While an earlier send may be on its way --------------------------------------------------------
+# -- While an earlier send may be on its way ----------------------------------------------------
 
 
 @pytest.mark.parametrize("effect", [EffectType.READ, EffectType.IDEMPOTENT_WRITE])

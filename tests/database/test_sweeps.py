@@ -177,8 +177,7 @@ def test_a_broker_that_is_away_costs_one_try_and_loses_no_run(
     for _ in range(3):
         make()
     app = celery.Celery(broker="redis://127.0.0.1:1/0", set_as_current=False)
-    app.conf.broker_connection_timeout = 0.2
-    app.conf.broker_transport_options = {"socket_connect_timeout": 0.2}
+    app.conf.broker_transport_options = {"max_retries": 0}
     monkeypatch.setattr(celery, "current_app", app)
     with listening() as heard:
         assert sweeps.run_once() == sweeps.Swept(found=3, hinted=0)
@@ -208,6 +207,6 @@ def test_a_hint_for_an_unknown_operation_is_named_after_its_reconciliation(
 
 
 def _without_sweep_date(run: AgentRun) -> dict[str, Any]:
-    row = AgentRun.objects.values().get(id=run.id)
+    row: dict[str, Any] = {**AgentRun.objects.values().get(id=run.id)}
     del row["sweep_at"]
     return row

@@ -49,7 +49,7 @@ def finished(start: Start) -> AgentRun:
     return run
 
 
-# -- The pure table and the database agree ----------------------------------------------
+# -- The pure table and the database agree ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_run_without_a_date_is_possible_only_where_nobody_is_due(
     assert accepted == (state in UNDATED_STATES)
 
 
-# -- A state moves only as the journal says ----------------------------------------------
+# -- A state moves only as the journal says -----------------------------------------------------
 
 
 def _move(run: AgentRun, *, to: str, version: int = 2) -> None:
@@ -122,7 +122,9 @@ OPEN = "READY OPEN_STEP DECIDING"
 DECIDE = "DECIDING RECORD_DECISION DECISION_RECORDED"
 
 
-@pytest.mark.parametrize(("edges", "to"), [([OPEN], "DECIDING"), ([OPEN, DECIDE], "DECISION_RECORDED")])
+@pytest.mark.parametrize(
+    ("edges", "to"), [([OPEN], "DECIDING"), ([OPEN, DECIDE], "DECISION_RECORDED")]
+)
 def test_a_journaled_move_is_accepted(ready: AgentRun, edges: list[str], to: str) -> None:
     with transaction.atomic():
         _move(ready, to=to)
@@ -218,7 +220,7 @@ def test_an_operation_is_not_created_without_a_journal_row(finished: AgentRun) -
     _refuses(
         lambda: change(
             "INSERT INTO runs_tooloperation SELECT (jsonb_populate_record(operation,"
-            " '{\"id\": \"op_new\", \"ordinal\": 9}')).* FROM runs_tooloperation operation"
+            ' \'{"id": "op_new", "ordinal": 9}\')).* FROM runs_tooloperation operation'
             " WHERE run_id = %s",
             finished.id,
         ),
@@ -226,7 +228,7 @@ def test_an_operation_is_not_created_without_a_journal_row(finished: AgentRun) -
     )
 
 
-# -- What only grows, and what never changes ---------------------------------------------
+# -- What only grows, and what never changes ----------------------------------------------------
 
 
 @pytest.mark.parametrize("column", ["fence_token", "version"])
@@ -284,12 +286,10 @@ def test_a_whole_run_is_purged_with_its_rows_in_one_transaction(finished: AgentR
 
 
 def test_a_run_is_not_removed_from_under_its_journal(finished: AgentRun) -> None:
-    _refuses(
-        lambda: change("DELETE FROM runs_agentrun WHERE id = %s", finished.id), "foreign key"
-    )
+    _refuses(lambda: change("DELETE FROM runs_agentrun WHERE id = %s", finished.id), "foreign key")
 
 
-# -- Rows that cannot be ------------------------------------------------------------------
+# -- Rows that cannot be ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_name_that_is_close_is_suggested() -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     Agent(name="support", decider=decide)
-    with pytest.raises(UnknownAgent, match="Registered: .*support"):
+    with pytest.raises(UnknownAgent, match=r"Registered: .*support"):
         get_agent("zzzzzz")
 
 

@@ -12,9 +12,7 @@ from runs.errors import DeciderUnavailable
 from runs.state import OperationStatus
 
 
-def _context(
-    *, step: int = 1, input: Any = None, last: Observed | None = None  # noqa: A002
-) -> Context:
+def _context(*, step: int = 1, input: Any = None, last: Observed | None = None) -> Context:
     return Context(
         run_id="run-1",
         agent="support",
@@ -72,9 +70,7 @@ def test_placeholders_inside_text_become_text() -> None:
 
 def test_placeholders_are_filled_in_nested_values_and_several_calls() -> None:
     script = Script(
-        CallTools(
-            ToolCall("a", items=["{input.x}", {"deep": "{input.x}"}]), ToolCall("b", plain=5)
-        )
+        CallTools(ToolCall("a", items=["{input.x}", {"deep": "{input.x}"}]), ToolCall("b", plain=5))
     )
     assert ask(script, _context(input={"x": 1})) == CallTools(
         ToolCall("a", items=[1, {"deep": 1}]), ToolCall("b", plain=5)

@@ -57,9 +57,7 @@ def test_any_json_is_decoded_or_refused_by_name(body: Any) -> None:
 
 
 @given(_decisions, _texts, _json)
-def test_a_body_with_a_field_too_many_is_refused(
-    decision: Decision, name: str, value: Any
-) -> None:
+def test_a_body_with_a_field_too_many_is_refused(decision: Decision, name: str, value: Any) -> None:
     body = encode(decision)
     if name in body:
         return
@@ -68,7 +66,9 @@ def test_a_body_with_a_field_too_many_is_refused(
 
 
 @given(_decisions, st.data())
-def test_a_body_without_one_of_its_fields_is_refused(decision: Decision, data: st.DataObject) -> None:
+def test_a_body_without_one_of_its_fields_is_refused(
+    decision: Decision, data: st.DataObject
+) -> None:
     body = encode(decision)
     body.pop(data.draw(st.sampled_from(sorted(body))))
     with pytest.raises(UndecodableDecision):
@@ -131,7 +131,9 @@ def test_what_code_decides_with_becomes_plain_json() -> None:
     assert json.loads(json.dumps(body)) == body
 
 
-@pytest.mark.parametrize("build", [lambda value: Finish(value), lambda value: ToolCall("t", a=value)])
+@pytest.mark.parametrize(
+    "build", [lambda value: Finish(value), lambda value: ToolCall("t", a=value)]
+)
 def test_a_value_without_a_json_form_is_refused_before_it_is_stored(
     build: Callable[[Any], Finish | ToolCall],
 ) -> None:

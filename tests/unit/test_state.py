@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from itertools import product
+from typing import TypeVar
 
 import pytest
 
@@ -23,6 +24,9 @@ from runs.state import (
     next_operation_status,
     next_run_state,
 )
+
+_State = TypeVar("_State", bound=StrEnum)
+_Event = TypeVar("_Event", bound=StrEnum)
 
 RUN_PAIRS = list(product([None, *RunState], RunEvent))
 OPERATION_PAIRS = list(product([None, *OperationStatus], OperationEvent))
@@ -120,9 +124,7 @@ def test_a_run_never_ends_while_an_effect_may_exist(state: RunState, event: RunE
 
 
 def test_an_unknown_operation_is_never_dropped() -> None:
-    ways_out = {
-        event for status, event in OPERATION_EDGES if status is OperationStatus.UNKNOWN
-    }
+    ways_out = {event for status, event in OPERATION_EDGES if status is OperationStatus.UNKNOWN}
     assert ways_out == {
         OperationEvent.COMMIT,
         OperationEvent.REJECT,
@@ -133,9 +135,7 @@ def test_an_unknown_operation_is_never_dropped() -> None:
 
 def test_an_operation_is_sent_only_from_a_recorded_intent_or_by_recovery() -> None:
     sent_from = {
-        status
-        for (status, _), (to, _) in OPERATION_EDGES.items()
-        if to is OperationStatus.RUNNING
+        status for (status, _), (to, _) in OPERATION_EDGES.items() if to is OperationStatus.RUNNING
     }
     assert sent_from == {OperationStatus.PREPARED, OperationStatus.UNKNOWN}
 
@@ -168,11 +168,11 @@ def test_what_waits_for_a_person_has_a_way_on(state: RunState) -> None:
 
 
 def test_only_ends_persons_and_signals_leave_a_run_without_a_date() -> None:
-    assert UNDATED_STATES == FINAL_STATES | PERSON_STATES | {RunState.WAITING}
+    assert FINAL_STATES | PERSON_STATES | {RunState.WAITING} == UNDATED_STATES
 
 
 def test_the_uncertain_states_are_those_of_an_effect_that_may_exist() -> None:
-    assert UNCERTAIN_STATES == EFFECT_MAY_EXIST - {RunState.TOOL_RUNNING}
+    assert EFFECT_MAY_EXIST - {RunState.TOOL_RUNNING} == UNCERTAIN_STATES
 
 
 def test_edge_names_spell_creation_with_an_empty_origin() -> None:
@@ -184,10 +184,10 @@ def test_edge_names_spell_creation_with_an_empty_origin() -> None:
 
 
 def _reachable(
-    edges: Mapping[tuple[StrEnum | None, StrEnum], tuple[StrEnum, str]], start: StrEnum | None
-) -> set[StrEnum]:
-    found: set[StrEnum] = set()
-    frontier = {start}
+    edges: Mapping[tuple[_State | None, _Event], tuple[_State, str]], start: _State | None
+) -> set[_State]:
+    found: set[_State] = set()
+    frontier: set[_State | None] = {start}
     while frontier:
         frontier = {
             to for (source, _), (to, _) in edges.items() if source in frontier and to not in found

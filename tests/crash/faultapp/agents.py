@@ -22,7 +22,7 @@ def decide_otherwise_each_time(context: Context) -> Decision:
     """Refund an amount that nobody would choose twice; as often as it is asked, another."""
     if context.last is not None:
         return Finish(context.last.result)
-    cents = 100 + secrets.randbelow(1_000_000)
+    cents = 1 + secrets.randbelow(42_00)
     amount = f"{cents // 100}.{cents % 100:02}"
     return CallTools(ToolCall("refund", order_id=ORDER, amount=amount))
 
@@ -65,6 +65,6 @@ AGENTS = (
             ),
             tools=(tool,),
         )
-        for tool in ("patient_refund", "stubborn_refund")
+        for tool in ("patient_refund", "sleepy_refund", "stubborn_refund")
     ),
 )

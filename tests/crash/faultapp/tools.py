@@ -5,6 +5,7 @@ which is the tool that does not keep to its deadline.
 """
 
 import os
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +16,7 @@ from tools import Call, EffectType, Provider, Reconciled, Retry, Timeout, extern
 
 # No connection is kept: a stale one would be a fault that no test asked for.
 client = httpx2.Client(
-    transport=httpx2.HTTPTransport(
-        retries=0, limits=httpx2.Limits(max_keepalive_connections=0)
-    )
+    transport=httpx2.HTTPTransport(retries=0, limits=httpx2.Limits(max_keepalive_connections=0))
 )
 
 payments = Provider(
@@ -101,6 +100,21 @@ def patient_refund(call: Call, order_id: str, amount: str) -> Refund:
 def stubborn_refund(call: Call, order_id: str, amount: str) -> Refund:
     """Refund an order and wait for the answer, deadline or not."""
     return _refund(call, order_id=order_id, amount=amount, seconds=60.0)
+
+
+@tool(
+    provider=payments,
+    effect_type=EffectType.IDEMPOTENT_WRITE,
+    reconcile_handler=find_refund,
+    timeout_policy=SECOND,
+    retry_policy=SOON,
+)
+def sleepy_refund(call: Call, order_id: str, amount: str) -> Refund:
+    """Refund an order; the first worker stands still after the last look at its deadline."""
+    seconds = call.remaining
+    if call.fence_token == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return _refund(call, order_id=order_id, amount=amount, seconds=seconds)
 
 
 def _refund(call: Call, *, order_id: str, amount: str, seconds: float) -> Refund:

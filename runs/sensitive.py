@@ -1,0 +1,72 @@
+"""Which names hold secrets, wherever rows are shown.
+
+Guarantees: what an operation recorded as sensitive and what its tool declares today are
+both hidden, so a declaration that was added later hides what came before it. What
+belongs to a run as a whole (input, result, decisions) is hidden by the names of its
+agent's tools and of its operations.
+
+Does not find a secret that was stored under a name that nobody declared.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from uuid import UUID
+
+from runs.agents import get_agent
+from runs.errors import UnknownAgent
+from runs.models import ToolOperation
+from tools.errors import UnknownTool
+from tools.registry import get_tool
+
+
+def names_of_operation(operation: ToolOperation) -> frozenset[str]:
+    """No query: what its row says, and what its tool says today."""
+    return frozenset(operation.sensitive) | _declared([operation.tool])
+
+
+def names_of_run(*, run_id: UUID, agent: str) -> frozenset[str]:
+    """For the page of one run. One query over its operations."""
+    recorded = frozenset(name for _, name in _recorded([run_id]))
+    return recorded | (_declared_by(agent) or frozenset())
+
+
+def names_of_runs(agents: Mapping[UUID, str]) -> dict[UUID, frozenset[str]]:
+    """For a page of runs, given each one's agent. At most one query, and as a rule none.
+
+    The operations are asked only for runs whose agent is not registered here.
+    """
+    hidden = {run_id: _declared_by(agent) for run_id, agent in agents.items()}
+    unserved = [run_id for run_id, names in hidden.items() if names is None]
+    found = {run_id: names or frozenset() for run_id, names in hidden.items()}
+    if unserved:
+        for run_id, name in _recorded(unserved):
+            found[run_id] |= {name}
+    return found
+
+
+def _declared_by(agent: str) -> frozenset[str] | None:
+    """What the tools of an agent declare; None for an agent that is not registered."""
+    try:
+        return _declared(get_agent(agent).tools)
+    except UnknownAgent:
+        return None
+
+
+def _declared(tools: Iterable[str]) -> frozenset[str]:
+    names: set[str] = set()
+    for tool in tools:
+        try:
+            names.update(get_tool(tool).sensitive)
+        except UnknownTool:
+            continue
+    return frozenset(names)
+
+
+def _recorded(run_ids: list[UUID]) -> Iterator[tuple[UUID, str]]:
+    lists = (
+        ToolOperation.objects.filter(run_id__in=run_ids)
+        .exclude(sensitive=[])
+        .order_by()
+        .values_list("run_id", "sensitive")
+        .distinct()
+    )
+    return ((run_id, name) for run_id, names in lists for name in names)

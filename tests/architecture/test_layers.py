@@ -1,0 +1,125 @@
+"""The shape of the code: imports go one way, files stay readable, nothing names its workshop."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+APPS = ("agentops", "approvals", "runs", "tools")
+LONGEST_FILE = 400
+# What belongs to the place where this was written, in two halves so as not to name it here.
+FORBIDDEN = tuple(
+    left + right
+    for left, right in [
+        ("/wo", "rk/"),
+        ("sha", "red/"),
+        ("/ro", "ot/"),
+        ("CONTRACT", ".md"),
+        ("DESIGN", ".md"),
+        ("STYLE", ".md"),
+        ("CASES", ".md"),
+        ("FIELD-", "NOTES"),
+    ]
+)
+TEXT = {".py", ".md", ".toml", ".yml", ".yaml", ".html", ".css", ".js", ".txt", ".cfg", ".ini", ""}
+NOT_OURS = {"__pycache__", "node_modules", "staticfiles", "build", "dist"}
+
+
+def _files() -> Iterator[Path]:
+    """Every file of the project that people read."""
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        hidden = any(part.startswith(".") and part not in {".ci", ".github"} for part in parts)
+        if hidden or NOT_OURS & set(parts) or any(part.endswith(".egg-info") for part in parts):
+            continue
+        if path.is_file() and path.suffix in TEXT:
+            yield path
+
+
+def _python() -> Iterator[Path]:
+    yield from (path for path in _files() if path.suffix == ".py")
+
+
+def test_imports_go_one_way() -> None:
+    lint = Path(sys.executable).parent / "lint-imports"
+    ran = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "0 broken" in ran.stdout
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_an_app_never_imports_one_above_it(app: str) -> None:
+    above = set(APPS[: APPS.index(app)])
+    for path in (ROOT / app).rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            found = {name.split(".")[0] for name in _imported(node)}
+            assert not found & above, f"{path.relative_to(ROOT)} imports {found & above}"
+
+
+@pytest.mark.parametrize("module", ["runs/state.py", "runs/recovery.py"])
+def test_the_pure_modules_know_neither_django_nor_rows(module: str) -> None:
+    allowed = {"collections", "dataclasses", "enum", "typing"} | (
+        {"tools"} if module == "runs/recovery.py" else set()
+    )
+    tree = ast.parse((ROOT / module).read_text())
+    imported = {name.split(".")[0] for node in ast.walk(tree) for name in _imported(node)}
+    assert imported <= allowed
+
+
+def test_nothing_but_the_tests_imports_the_tests() -> None:
+    for app in APPS:
+        for path in (ROOT / app).rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            names = {name.split(".")[0] for node in ast.walk(tree) for name in _imported(node)}
+            assert not names & {"tests", "pytest"}, path.relative_to(ROOT)
+
+
+def test_every_file_is_short_enough_to_be_read() -> None:
+    # A migration is what a tool writes, and is read by that tool.
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in _python()
+        if path.parent.name != "migrations"
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE} == {}
+
+
+def test_no_file_names_the_place_where_it_was_written() -> None:
+    pattern = re.compile("|".join(re.escape(word) for word in FORBIDDEN))
+    found = [
+        f"{path.relative_to(ROOT)}: {hit[0]}"
+        for path in _files()
+        if (hit := pattern.search(path.read_text(errors="replace")))
+    ]
+    assert found == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in _python()
+        if path.parent.name in APPS and path.name not in {"__init__.py", "apps.py"}
+        if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_no_module_is_called_utils() -> None:
+    vague = {"utils", "helpers", "common", "misc"}
+    assert [path.name for path in _python() if path.stem in vague] == []
+
+
+def _imported(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module]
+        case _:
+            return []

@@ -1,0 +1,197 @@
+"""A message is a hint: lost, doubled, late or impossible to send, the run goes on.
+
+The broker of these tests is one of their own, so that it can be emptied and stopped.
+`start_agent` hints at the session's broker, where nobody listens: for the workers here
+every such hint is lost.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+from uuid import UUID, uuid4
+
+import pytest
+import redis
+
+from agentops.celery import app
+from agentops.embedded import start
+from examples.shop.provider_process import ProviderProcess
+from runs.models import AgentRun
+from tests.crash.conftest import StartRun
+from tests.crash.laws import assert_recovered, wait_until_finished
+from tests.processes import Celery, Servers, of_this_test, wait_until
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
+
+# Longer than a test, so that nothing but a message brings another worker to a run.
+LONG_LEASE = {"AGENTOPS_LEASE_SECONDS": "60"}
+
+
+class Broker:
+    """A Valkey of the test's own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self.start()
+
+    def start(self) -> None:
+        """Start it, at the address and with the messages that it had."""
+        self._stack = start(self._data_dir, postgres=False, broker=True)
+        self.url = self._stack.broker_url
+
+    def stop(self) -> None:
+        self._stack.stop()
+
+    def flush(self) -> None:
+        self._client.flushall()
+
+    def send(self, run_id: UUID, *, times: int = 1) -> None:
+        """The same message, `times` times: that is what a redelivery is."""
+        with app.connection_for_write(url=self.url) as connection:
+            task_id = str(uuid4())
+            for _ in range(times):
+                app.send_task(
+                    "runs.advance_run", [str(run_id)], task_id=task_id, connection=connection
+                )
+
+    @property
+    def waiting(self) -> int:
+        """Messages that no worker has taken yet."""
+        return int(self._client.llen("celery"))
+
+    @property
+    def _client(self) -> "redis.Redis":
+        return redis.Redis(unix_socket_path=unquote(self.url.removeprefix("redis+socket://")))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    started = Broker(tmp_path / "broker")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def celery(
+    transactional_db: None, broker: Broker, provider: ProviderProcess, tmp_path: Path
+) -> Iterator[Celery]:
+    servers = Servers(database_url=of_this_test().database_url, broker_url=broker.url)
+    env = {"SHOP_PAYMENTS_URL": provider.url}
+    with Celery(servers, log_dir=tmp_path, env=env) as started:
+        yield started
+
+
+def test_a_run_whose_message_is_lost_is_found_by_the_sweep(
+    celery: Celery, provider: ProviderProcess, start_agent: StartRun
+) -> None:
+    run = start_agent("crash_sighted")
+    celery.worker("worker")
+    celery.beat()
+    wait_until_finished(run.id)
+    assert_recovered(run.id, provider, claims_at_least=1)
+
+
+def test_a_message_redelivered_to_three_workers_while_its_run_goes_on_is_one_effect(
+    celery: Celery, broker: Broker, provider: ProviderProcess, start_agent: StartRun
+) -> None:
+    """Case L4."""
+    run = start_agent("crash_patient")
+    provider.fault("hold")
+    for number in range(3):
+        celery.worker(f"worker-{number}", AGENTOPS_WORKER_CONCURRENCY="2", **LONG_LEASE)
+    broker.send(run.id)
+    provider.wait_until_held(seconds=20)
+    broker.send(run.id, times=30)
+    wait_until(lambda: broker.waiting == 0, what="every copy of the message was taken")
+    provider.release()
+    wait_until_finished(run.id)
+    assert_recovered(run.id, provider, claims_at_least=1)
+    run.refresh_from_db()
+    assert run.fence_token == 1
+    assert len(provider.requests(method="POST")) == 1
+
+
+def test_a_doubled_message_after_the_run_has_ended_changes_nothing(
+    celery: Celery, broker: Broker, provider: ProviderProcess, start_agent: StartRun
+) -> None:
+    run = start_agent("crash_sighted")
+    celery.worker("worker", AGENTOPS_WORKER_CONCURRENCY="1", **LONG_LEASE)
+    broker.send(run.id, times=2)
+    wait_until_finished(run.id)
+    asked = len(provider.requests())
+    later = start_agent("crash_sighted")
+    broker.send(run.id, times=5)
+    broker.send(later.id)
+    wait_until_finished(later.id)
+    run.refresh_from_db()
+    assert run.fence_token == 1
+    assert len(provider.requests()) == 2 * asked
+
+
+def test_runs_go_on_after_the_broker_was_flushed_in_the_middle_of_work(
+    celery: Celery, broker: Broker, provider: ProviderProcess, start_agent: StartRun
+) -> None:
+    """The run under way, those whose messages were waiting, and one started afterwards."""
+    provider.fault("hold")
+    under_way = start_agent("crash_patient")
+    celery.worker("worker", AGENTOPS_WORKER_CONCURRENCY="1")
+    broker.send(under_way.id)
+    provider.wait_until_held(seconds=20)
+    waiting = [start_agent("crash_sighted") for _ in range(3)]
+    for run in waiting:
+        broker.send(run.id)
+    wait_until(lambda: broker.waiting == 3, what="three messages wait")
+    broker.flush()
+    provider.release()
+    celery.beat()
+    started_after = start_agent("crash_sighted")
+    runs = [under_way, *waiting, started_after]
+    wait_until_finished(*(run.id for run in runs))
+    for run in runs:
+        assert_recovered(run.id, provider, claims_at_least=1)
+
+
+def test_a_run_started_while_the_broker_is_down_is_accepted_and_proceeds_by_the_sweep(
+    celery: Celery, broker: Broker, provider: ProviderProcess
+) -> None:
+    """Case L6."""
+    broker.stop()
+    asked_at = time.monotonic()
+    command = celery.manage("start_run", "crash_sighted", "--json")
+    took = time.monotonic() - asked_at
+    assert command.wait() == 0
+    run_id = UUID(json.loads(command.said[command.said.index("{") :])["id"])
+    assert AgentRun.objects.get(id=run_id).state == "READY"
+    # A caller is not made to wait until a broker comes back.
+    assert took < 20
+    broker.start()
+    celery.worker("worker")
+    celery.beat()
+    wait_until_finished(run_id)
+    assert_recovered(run_id, provider, claims_at_least=1)
+
+
+def test_a_stack_that_outlives_its_broker_goes_on_when_it_is_back(
+    celery: Celery, broker: Broker, provider: ProviderProcess, start_agent: StartRun
+) -> None:
+    """The broker goes away under a call, and comes back.
+
+    Celery may end the worker over that (an acknowledgement on a closed connection); then
+    the supervisor starts another one.
+    """
+    provider.fault("hold")
+    run = start_agent("crash_patient")
+    with celery.supervised():
+        provider.wait_until_held(seconds=20)
+        broker.stop()
+        provider.release()
+        # No broker is needed to record the answer and to go on.
+        wait_until_finished(run.id)
+        broker.start()
+        later = start_agent("crash_sighted")
+        wait_until_finished(later.id, seconds=60)
+    for one in (run, later):
+        assert_recovered(one.id, provider, claims_at_least=1)
+    assert len(provider.requests(method="POST")) == 2
