@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 from django.conf import settings
@@ -41,7 +42,8 @@ def start_servers(ending: ExitStack, *, say: Callable[[str], None]) -> Stack | N
     if not postgres and not broker:
         return None
     names = [name for name, ours in (("PostgreSQL", postgres), ("Valkey", broker)) if ours]
-    say(f"starting {' and '.join(names)} in {data_dir}")
+    here = data_dir.relative_to(Path.cwd()) if data_dir.is_relative_to(Path.cwd()) else data_dir
+    say(f"starting {' and '.join(names)} in {here}")
     stack = start(data_dir, postgres=postgres, broker=broker)
     ending.callback(stack.stop)
     return stack

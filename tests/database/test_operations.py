@@ -177,15 +177,21 @@ def test_a_call_may_take_less_than_the_lease_that_is_left(start: Start) -> None:
     assert left > remaining
 
 
+@pytest.mark.parametrize(
+    ("point", "nth"), [(events.Name.COMMIT_DONE, 2), (events.Name.CALL_STARTING, 1)]
+)
 def test_a_worker_that_was_stopped_before_its_call_does_not_call(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch, point: events.Name, nth: int
 ) -> None:
     script = scripted_tool(7)
     run = start(decider=call_once(), tools=("pay",))
     real = time.monotonic
+    seen = 0
 
     def stop(event: events.Event) -> None:
-        if event.name is events.Name.CALL_STARTING:
+        nonlocal seen
+        seen += event.name is point
+        if event.name is point and seen == nth:
             monkeypatch.setattr(time, "monotonic", lambda: real() + 1000)
 
     unsubscribe = events.subscribe(stop)

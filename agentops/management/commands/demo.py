@@ -6,7 +6,8 @@ import signal
 import sys
 import threading
 from argparse import ArgumentParser
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import httpx2
@@ -18,9 +19,9 @@ from rich.console import Console
 from rich.text import Text
 
 from agentops.embedded import EmbeddedError
-from agentops.ports import PortUnusable
+from agentops.ports import PortUnusable, require_free_port, reserved_port
 from agentops.processes import LOOPBACK, stack_processes
-from agentops.stack import await_port, child_environment, migrate, require_ports, start_servers
+from agentops.stack import await_port, child_environment, migrate, start_servers
 from agentops.supervisor import Supervisor
 from agentops.tokens import issue_token
 from runs.access import READ, RUNS_WRITE
@@ -63,7 +64,13 @@ class Command(BaseCommand):
         from examples.shop.story import Story
 
         signal.signal(signal.SIGTERM, _interrupt)
-        require_ports()
+        port, flower_port = (
+            ending.enter_context(_port(preferred, variable))
+            for variable, preferred in (
+                ("PORT", settings.PORT),
+                ("FLOWER_PORT", settings.FLOWER_PORT),
+            )
+        )
         start_servers(ending, say=lambda text: console.print(Text(text), soft_wrap=True))
         migrate(say=console.print)
         password, token = _make_user()
@@ -75,8 +82,8 @@ class Command(BaseCommand):
         supervisor = Supervisor(
             stack_processes(
                 data_dir=settings.AGENTOPS_DATA_DIR,
-                port=settings.PORT,
-                flower_port=settings.FLOWER_PORT,
+                port=port,
+                flower_port=flower_port,
                 environment=environment,
             ),
             on_line=_log_to(ending),
@@ -84,9 +91,9 @@ class Command(BaseCommand):
         console.print("starting web, worker, beat and Flower")
         supervisor.start()
         ending.callback(supervisor.stop)
-        if not await_port(settings.PORT):
-            raise CommandError(f"The web process does not listen on port {settings.PORT}.")
-        web = f"http://{LOOPBACK}:{settings.PORT}"
+        if not await_port(port):
+            raise CommandError(f"The web process does not listen on port {port}.")
+        web = f"http://{LOOPBACK}:{port}"
         api = ending.enter_context(
             httpx2.Client(base_url=web, headers={"Authorization": f"Token {token}"}, timeout=30)
         )
@@ -94,7 +101,7 @@ class Command(BaseCommand):
         console.print(Text(f"\nadmin   {web}/admin/   user {USER}, password {password}"))
         api_line = f"API     {web}/api/v1/docs/   Authorization: Token {token}"
         console.print(Text(api_line), soft_wrap=True)
-        console.print(Text(f"Flower  http://{LOOPBACK}:{settings.FLOWER_PORT}/   login {login}"))
+        console.print(Text(f"Flower  http://{LOOPBACK}:{flower_port}/   login {login}"))
         if leave_up:
             console.print("\nThe stack stays up; Ctrl-C stops it.")
             # The supervisor goes on restarting what dies until somebody interrupts.
@@ -111,6 +118,17 @@ def _require_shop() -> None:
     environment["AGENTOPS_APPS"] = apps
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+
+
+@contextmanager
+def _port(preferred: int, variable: str) -> Iterator[int]:
+    """The port that was asked for; without a wish another one will do, for a second demo."""
+    if os.environ.get(variable, "").strip():
+        require_free_port(preferred, host=LOOPBACK, variable=variable)
+        yield preferred
+    else:
+        with reserved_port(preferred, host=LOOPBACK, variable=variable) as port:
+            yield port
 
 
 def _make_user() -> tuple[str, str]:
