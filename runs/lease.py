@@ -198,7 +198,7 @@ _RENEW: Final = """
         sweep_at = GREATEST(run.sweep_at, statement_timestamp() + make_interval(secs => %s))
     FROM unnest(%s::uuid[], %s::bigint[], %s::text[]) AS held (id, token, owner)
     WHERE run.id = held.id AND run.fence_token = held.token AND run.lease_owner = held.owner
-    RETURNING run.id, EXTRACT(EPOCH FROM run.lease_expires_at - statement_timestamp())::float8
+    RETURNING run.id, run.fence_token, EXTRACT(EPOCH FROM run.lease_expires_at - statement_timestamp())::float8
 """
 
 
@@ -215,10 +215,11 @@ def _renew(leases: list[Lease], *, asked_at: float) -> int:
                 [one.owner for one in leases],
             ],
         )
-        left = dict(cursor.fetchall())
+        left = {(run_id, token): seconds for run_id, token, seconds in cursor.fetchall()}
     for lease in leases:
-        if lease.run_id in left:
-            lease.extend(asked_at=asked_at, left=left[lease.run_id])
+        # By token too: this process may hold a stale lease of the run beside the current one.
+        if (held := (lease.run_id, lease.fence_token)) in left:
+            lease.extend(asked_at=asked_at, left=left[held])
     return len(left)
 
 

@@ -7,6 +7,7 @@ import pytest
 from pytest_django import Settings
 
 from runs import events
+from runs.lease import heartbeat
 from runs.models import AgentRun
 from runs.state import OperationStatus, RunState
 from tests.database.kit import (
@@ -26,7 +27,7 @@ from tests.database.kit import (
     scripted_tool,
     verdicts,
 )
-from tools import Approve, Call, EffectType, NotSent, Rejected, external_ref
+from tools import Approve, Call, EffectType, NotSent, Reconciled, Rejected, external_ref
 
 pytestmark = ON_DATABASE
 
@@ -200,12 +201,30 @@ def test_a_function_that_outlives_its_deadline_is_unknown_and_its_answer_is_kept
     # Between two beats of the heart nobody may take it for landed.
     beat = settings.AGENTOPS_LEASE_SECONDS / 3
     assert _in_flight_for(run) > beat
+    change("UPDATE runs_tooloperation SET in_flight_until = now() + interval '1 s'")
+    heartbeat.run_once()
+    assert _in_flight_for(run) > beat
     may_answer.set()
     assert kept.wait(20)
     unsubscribe()
     assert verdicts(run)[-1] == ("stale_worker", "committed")
     drive_when_due(run)
     assert (run.state, run.result, len(script.calls)) == (RunState.COMPLETED, "late", 1)
+
+
+def test_what_the_heart_wrote_meanwhile_is_not_taken_back(start: Start) -> None:
+    def push_on(call: Call) -> Reconciled[Any]:
+        change("UPDATE runs_tooloperation SET in_flight_until = now() + interval '500 s'")
+        return Reconciled.indeterminate("not yet")
+
+    scripted_tool(LOST, look_up=Script(push_on))
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    change("UPDATE runs_tooloperation SET in_flight_until = now() + interval '5 s'")
+    change("UPDATE runs_agentrun SET wake_at = now()")
+    drive(run)
+    assert operation_of(run).look_ups == 1
+    assert _in_flight_for(run) > 400
 
 
 def _in_flight_for(run: AgentRun) -> float:
