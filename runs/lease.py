@@ -198,7 +198,8 @@ _RENEW: Final = """
         sweep_at = GREATEST(run.sweep_at, statement_timestamp() + make_interval(secs => %s))
     FROM unnest(%s::uuid[], %s::bigint[], %s::text[]) AS held (id, token, owner)
     WHERE run.id = held.id AND run.fence_token = held.token AND run.lease_owner = held.owner
-    RETURNING run.id, run.fence_token, EXTRACT(EPOCH FROM run.lease_expires_at - statement_timestamp())::float8
+    RETURNING run.id, run.fence_token,
+        EXTRACT(EPOCH FROM run.lease_expires_at - statement_timestamp())::float8
 """
 
 
