@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import psycopg
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 
 from runs import events
 from runs.change import Change
@@ -62,7 +62,7 @@ def commit_if_held(held: Held, change: Change) -> Written:
                 # else writes under our token, so the next version can only be ours.
                 written = _read_back(held)
             break
-        except (psycopg.OperationalError, psycopg.InterfaceError):
+        except _BROKEN:
             connection.close()
             broken = True
             if delay is None:
@@ -76,8 +76,35 @@ def commit_if_held(held: Held, change: Change) -> Written:
 
 def require_no_transaction() -> None:
     """Raise InsideTransaction where a commit would not be one yet."""
-    if connection.in_atomic_block:
+    raw = connection.connection
+    begun = raw is not None and (
+        not connection.autocommit
+        or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+    )
+    if connection.in_atomic_block or begun:
         raise InsideTransaction()
+
+
+def leave_transaction() -> None:
+    """Drop a connection that somebody else's code left inside a transaction.
+
+    Deciders run on this thread's connection; what they began and did not end must not
+    swallow the next commit, nor the next run of this thread.
+    """
+    try:
+        require_no_transaction()
+    except InsideTransaction:
+        connection.close()
+        connection.connect()
+
+
+# psycopg's own, and Django's names for them while it connects.
+_BROKEN: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    OperationalError,
+    InterfaceError,
+)
 
 
 def _execute(sql: str, values: dict[str, Any]) -> Written | None:

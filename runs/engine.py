@@ -10,6 +10,7 @@ Does not wait: where a date, a signature or a person is due, the run is given ba
 """
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, assert_never
@@ -18,6 +19,7 @@ from uuid import UUID
 from runs import deciders, decisions, events
 from runs.agents import Agent, get_agent
 from runs.change import Change, NewDecision
+from runs.commit import leave_transaction
 from runs.context import encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
 from runs.errors import LeaseLost, UnknownAgent
@@ -36,6 +38,7 @@ from runs.state import RUN_EDGES, OperationEvent, OperationStatus, RunEvent, Run
 from runs.work import Work, begin, load, to_observed
 from tools.canonical import check_json
 from tools.errors import UnknownTool
+from tools.outcome import describe
 from tools.redaction import bound_text
 from tools.registry import get_tool
 
@@ -178,7 +181,9 @@ def _decide(work: Work, agent: Agent) -> bool:
     try:
         decision, body = _ask(work, agent)
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
+        leave_transaction()
         return _decider_failed(work, error)
+    leave_transaction()
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
     work.decision = decision
     calls = decision.calls if isinstance(decision, CallTools) else ()
@@ -210,7 +215,7 @@ def _ask(work: Work, agent: Agent) -> tuple[Decision, dict[str, Any]]:
 
 
 def _decider_failed(work: Work, error: Exception) -> bool:
-    reason = bound_text(f"{type(error).__name__}: {error}", TEXT_LIMIT)
+    reason = bound_text(describe(error), TEXT_LIMIT)
     _count_failures(work, work.failures + 1)
     if work.failures >= MAX_FAILURES:
         _fail(work, f"no decision in {work.failures} tries; the last: {reason}")
@@ -304,9 +309,10 @@ def _set_aside(work: Work, error: Exception) -> None:
     unknown to the next holder. Tried again later, because a deployment may mend it.
     """
     seen = work.change.observations
-    work.change = Change(run={"error": bound_text(f"{type(error).__name__}: {error}", TEXT_LIMIT)})
-    try:
+    work.change = Change(run={"error": bound_text(describe(error), TEXT_LIMIT)})
+    with suppress(Exception):  # what was learned may be the very thing that cannot be stored
         keep_as_late_evidence(seen)
+    try:
         work.release(wake_in=SET_ASIDE_SECONDS, attempt_outcome="lost")
     except Exception:  # noqa: BLE001  the lease ends by itself; the first error is the one to see
         return

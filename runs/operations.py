@@ -12,6 +12,7 @@ what comes next (`engine.py`).
 import hashlib
 import json
 import time
+from copy import deepcopy
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, assert_never
@@ -41,6 +42,7 @@ Verdict = ToolObservation.Verdict
 
 # A key is not used in the last part of its life: the request needs time to arrive.
 KEY_MARGIN: Final = timedelta(minutes=5)
+LEASE_TOO_SHORT: Final = "the lease would end before the call's deadline"
 
 
 def operation_id(*, run_id: UUID, step_number: int, logical_action: str) -> str:
@@ -110,9 +112,8 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
 
     call = build_call(work, operation, seconds=seconds)
     events.emit(events.Name.CALL_STARTING, run_id=work.run_id, operation_id=operation.id)
-    if work.lease.left() < call.seconds_left() + margin_seconds() or call.seconds_left() <= 0:
-        # Stopped between commit and call: whoever holds the lease now decides.
-        outcome: Outcome = Unsent("the lease would end before the call's deadline")
+    if outlives_lease(work, call):
+        outcome: Outcome = Unsent(LEASE_TOO_SHORT)
     else:
         work.lease.expect(seconds + margin_seconds())
         outcome = execute(
@@ -120,6 +121,12 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
         )
     events.emit(events.Name.CALL_DONE, run_id=work.run_id, operation_id=operation.id)
     return _record_outcome(work, operation, spec, outcome)
+
+
+def outlives_lease(work: Work, call: Call) -> bool:
+    """Whether this process was stopped so long since its commit that it must not act any more."""
+    left = call.seconds_left()
+    return left <= 0 or work.lease.left() < left + margin_seconds()
 
 
 def build_call(work: Work, operation: ToolOperation, *, seconds: float) -> Call:
@@ -131,7 +138,8 @@ def build_call(work: Work, operation: ToolOperation, *, seconds: float) -> Call:
         attempt=operation.attempts,
         run_id=str(work.run_id),
         step_number=work.step_number,
-        arguments=operation.arguments,
+        # A copy: what a tool does to it changes neither the record nor what is scrubbed.
+        arguments=deepcopy(operation.arguments),
         expires_at_monotonic=time.monotonic() + seconds,
         deadline=work.now + timedelta(seconds=seconds),
     )
@@ -337,6 +345,7 @@ def open_operation(work: Work) -> ToolOperation | None:
 
 __all__ = [
     "KEY_MARGIN",
+    "LEASE_TOO_SHORT",
     "OperationStatus",
     "build_call",
     "cancel_operation",
@@ -345,6 +354,7 @@ __all__ = [
     "lose_outcome",
     "open_operation",
     "operation_id",
+    "outlives_lease",
     "park_unknown",
     "perform",
     "plan_operation",

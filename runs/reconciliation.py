@@ -16,8 +16,10 @@ from runs.lease import margin_seconds
 from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
 from runs.operations import (
     KEY_MARGIN,
+    LEASE_TOO_SHORT,
     build_call,
     commit_operation,
+    outlives_lease,
     park_unknown,
     perform,
     reject_operation,
@@ -98,8 +100,12 @@ def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolO
     work.change.lease_seconds = seconds + 2 * margin_seconds()
     work.commit()
     work.lease.expect(seconds + margin_seconds())
+    call = build_call(work, operation, seconds=seconds)
     events.emit(events.Name.LOOK_UP_STARTING, run_id=work.run_id, operation_id=operation.id)
-    found = look_up(spec=spec, call=build_call(work, operation, seconds=seconds))
+    if outlives_lease(work, call):
+        found = Reconciled.indeterminate(LEASE_TOO_SHORT, failed=True)
+    else:
+        found = look_up(spec=spec, call=call)
     events.emit(events.Name.LOOK_UP_DONE, run_id=work.run_id, operation_id=operation.id)
     observation = _observe(work, operation, found)
     operation.look_ups += 1

@@ -195,7 +195,7 @@ def _of_transition(row: Transition, around: _Around, seq: int) -> TimelineEntry:
         fence_token=row.fence_token,
         from_state=row.from_state or None,
         to_state=row.to_state,
-        reason=_without_secrets(row.why, operation),
+        reason=_scrub_edge(row, around),
         prompt_version=None,
         llm_version=None,
         tool_version=(operation.tool_version or None) if operation else None,
@@ -257,6 +257,17 @@ def _evidence_of_edge(
         "agent_version": decision.agent_version,
         "tool_versions": decision.tool_versions,
     }
+
+
+def _scrub_edge(row: Transition, around: _Around) -> str:
+    """The reason of an edge; a run's edge may quote what an operation of its step ran into."""
+    if row.operation_id is not None:
+        return _without_secrets(row.why, around.operations[row.operation_id])
+    text = row.why
+    for operation in around.operations.values():
+        if operation.step_number == row.step_number:
+            text = _without_secrets(text, operation)
+    return text
 
 
 def _without_secrets(text: str, operation: ToolOperation | None) -> str:

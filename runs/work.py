@@ -10,6 +10,7 @@ Does not decide what to do next; `engine.py` does.
 
 import time
 from collections import deque
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -80,7 +81,7 @@ class Work:
             run_id=str(self.run_id),
             agent=self.agent,
             objective=self.objective,
-            input=self.input,
+            input=deepcopy(self.input),
             step_number=self.step_number,
             observations=tuple(self.window),
         )

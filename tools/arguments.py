@@ -18,7 +18,7 @@ import pydantic_core
 from pydantic import ConfigDict, Field
 
 from tools.canonical import check_json
-from tools.errors import InvalidArguments, InvalidPayload, InvalidTool, Problem
+from tools.errors import InvalidArguments, InvalidPayload, InvalidTool, Problem, readable
 from tools.redaction import REDACTED, bound_text, redact
 
 # A decimal is stored digit by digit, and "1e999999" is short to write.
@@ -71,9 +71,12 @@ class ArgumentModel:
         except InvalidPayload as error:
             problem = _payload_problem(error, sensitive)
             raise InvalidArguments(self._tool, [problem]) from (None if sensitive else error)
-        except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
-            problem = Problem("arguments", "", f"send plain JSON: {bound_text(str(error), 200)}")
-            raise InvalidArguments(self._tool, [problem]) from error
+        except InvalidArguments:
+            raise
+        except Exception as error:  # noqa: BLE001
+            # Validators and serializers are the tool author's code: anything may come out.
+            problem = Problem("arguments", "", f"send plain JSON: {_words(error, sensitive)}")
+            raise InvalidArguments(self._tool, [problem]) from (None if sensitive else error)
         return normal
 
     def bind(self, arguments: Mapping[str, Any], *, sensitive: Collection[str]) -> dict[str, Any]:
@@ -90,6 +93,9 @@ class ArgumentModel:
             ]
             # The cause would show the values that the problems hide.
             raise InvalidArguments(self._tool, problems) from (None if sensitive else error)
+        except Exception as error:  # noqa: BLE001  a validator is the author's code too
+            problem = Problem("arguments", "", f"a validator failed: {_words(error, sensitive)}")
+            raise InvalidArguments(self._tool, [problem]) from (None if sensitive else error)
 
     def _spell_decimals(self, parsed: pydantic.BaseModel, normal: dict[str, Any]) -> None:
         """Write decimals without exponents: "1E+2" is misread by too many readers."""
@@ -114,6 +120,11 @@ class ArgumentModel:
             return Problem(field, REDACTED, bound_text(entry["msg"], limit=200))
         given = repr(redact(entry["input"], sensitive))
         return Problem(field, bound_text(given, limit=80), bound_text(entry["msg"], limit=200))
+
+
+def _words(error: Exception, sensitive: Collection[str]) -> str:
+    """What an error says, unless it may quote a value that is hidden."""
+    return type(error).__name__ if sensitive else bound_text(readable(error), 200)
 
 
 _CONFIG = ConfigDict(

@@ -41,10 +41,10 @@ def _unsafe_effect(spec: ToolSpec) -> Iterator[CheckMessage]:
             obj=_named(spec),
             id="tools.E001",
         )
-    if spec.effect_type is EffectType.TRANSACTIONAL and spec.is_async:
+    if spec.effect_type is EffectType.TRANSACTIONAL:
         yield Error(
-            "A TRANSACTIONAL tool must run in the thread that holds the transaction.",
-            hint="Make it a plain function.",
+            "TRANSACTIONAL tools are not served yet: it would run outside any transaction.",
+            hint="Declare it NON_IDEMPOTENT_WRITE, or IDEMPOTENT_WRITE by a natural id.",
             obj=_named(spec),
             id="tools.E002",
         )

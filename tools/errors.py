@@ -21,7 +21,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tools.redaction import bound_text
+from tools.redaction import RAW_TEXT, bound_text
+
+
+def readable(words: object) -> str:
+    """Text of whatever a tool gives as a reason: a provider's null or object is one too."""
+    try:
+        return bound_text(str(words), RAW_TEXT)
+    except BaseException:  # noqa: BLE001  somebody else's __str__
+        return "(its message could not be read)"
 
 
 class ToolError(Exception):
@@ -31,17 +39,17 @@ class ToolError(Exception):
 class Rejected(ToolError):
     """The provider refused the action and will not carry it out: final."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    def __init__(self, reason: object) -> None:
+        self.reason = readable(reason)
+        super().__init__(self.reason)
 
 
 class NotSent(ToolError):
     """Nothing left this machine, so the action may be tried again as if for the first time."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
+    def __init__(self, reason: object) -> None:
+        self.reason = readable(reason)
+        super().__init__(self.reason)
 
 
 class DeadlinePassed(NotSent):

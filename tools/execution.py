@@ -9,7 +9,6 @@ Does not stop a running function, and does not know of requests that outlive it.
 
 import asyncio
 import contextvars
-import dataclasses
 import logging
 import sys
 import threading
@@ -18,10 +17,10 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from tools.call import Call
-from tools.errors import InvalidArguments, NoThread, NotSent, UnreadableResult
+from tools.errors import InvalidArguments, NoThread, NotSent, UnreadableResult, readable
 from tools.outcome import Committed, Outcome, Unknown, Unsent, classify, describe
 from tools.reconciled import Reconciled
-from tools.results import encode_result, noting_references
+from tools.results import encode_result, noting_references, read_reference
 from tools.spec import ToolSpec
 from tools.threads import GrowingPool, reset_after_fork
 
@@ -47,6 +46,7 @@ def execute(*, spec: ToolSpec, call: Call, on_late: Callable[[Outcome], None]) -
         return Unsent(f"the stored arguments no longer fit the tool: {error}")
     job = _Job(
         work=lambda: _perform(spec=spec, call=call, bound=bound),
+        on_crash=lambda error: Unknown(describe(error), "crash"),
         on_late=on_late,
         operation_id=call.operation_id,
     )
@@ -57,20 +57,6 @@ def execute(*, spec: ToolSpec, call: Call, on_late: Callable[[Outcome], None]) -
     if outcome is None:
         return Unknown(f"no answer within {seconds:.1f} s; the call is still running", "deadline")
     return outcome
-
-
-def execute_here(*, spec: ToolSpec, call: Call) -> Outcome:
-    """Call the tool in this thread, inside the caller's transaction; for TRANSACTIONAL tools.
-
-    Nothing bounds its time but the database's own limits.
-    """
-    if call.seconds_left() <= 0:
-        return TOO_LATE
-    try:
-        bound = spec.bind(call.arguments)
-    except InvalidArguments as error:
-        return Unsent(f"the stored arguments no longer fit the tool: {error}")
-    return contextvars.copy_context().run(_run_tool, spec=spec, call=call, bound=bound)
 
 
 def look_up(*, spec: ToolSpec, call: Call) -> Reconciled[Any]:
@@ -85,7 +71,12 @@ def look_up(*, spec: ToolSpec, call: Call) -> Reconciled[Any]:
     seconds = call.seconds_left()
     if seconds <= 0:
         return _failed("the deadline had passed before it was started")
-    job = _Job(work=lambda: _ask(handler=handler, call=call), on_late=_forget, operation_id=None)
+    job = _Job(
+        work=lambda: _ask(handler=handler, call=call),
+        on_crash=lambda error: _failed(describe(error)),
+        on_late=_forget,
+        operation_id=None,
+    )
     try:
         found = job.finish_within(seconds)
     except NoThread as error:
@@ -137,12 +128,17 @@ def _ask(*, handler: Callable[..., Any], call: Call) -> Reconciled[Any]:
             found = _finish(handler(call))
             if not isinstance(found, Reconciled):
                 return _failed(f"the handler returned {type(found).__qualname__}, not Reconciled")
-            if found.verdict != "committed":
-                return found
-            result, reference = encode_result(found.result)
-            return dataclasses.replace(
-                found, result=result, external_ref=found.external_ref or reference
-            )
+            verdict: str = found.verdict  # whatever the handler put there
+            match verdict:
+                case "committed":
+                    result, reference = encode_result(found.result)
+                    said = read_reference(found.external_ref)
+                    return Reconciled.committed(result, external_ref=said or reference)
+                case "not_found":
+                    return Reconciled.not_found()
+                case "indeterminate":
+                    return Reconciled.indeterminate(found.why, failed=found.failed)
+            return _failed(f"the handler's verdict was {readable(verdict)[:80]!r}")
     except BaseException as error:  # noqa: BLE001 (a look-up that failed is a verdict)
         return _failed(describe(error))
     finally:
@@ -182,9 +178,15 @@ class _Job(Generic[T]):
     """One function on its way: exactly one of waiter and `on_late` gets what it returns."""
 
     def __init__(
-        self, *, work: Callable[[], T], on_late: Callable[[T], None], operation_id: str | None
+        self,
+        *,
+        work: Callable[[], T],
+        on_crash: Callable[[BaseException], T],
+        on_late: Callable[[T], None],
+        operation_id: str | None,
     ) -> None:
         self._work = work
+        self._on_crash = on_crash
         self._on_late = on_late
         self._operation_id = operation_id
         self._context = contextvars.copy_context()
@@ -217,7 +219,10 @@ class _Job(Generic[T]):
             return self._result
 
     def _run(self, free_thread: Callable[[], None]) -> None:
-        result = self._context.run(self._work)
+        try:
+            result = self._context.run(self._work)
+        except BaseException as error:  # noqa: BLE001 (a waiter must never be left waiting)
+            result = self._on_crash(error)
         with self._lock:
             late = self._abandoned
             if not late:

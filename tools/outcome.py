@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tools.canonical import JsonValue
-from tools.errors import DeadlinePassed, NotSent, Rejected
+from tools.errors import DeadlinePassed, NotSent, Rejected, readable
 from tools.http_errors import Sent, read_error
-from tools.redaction import bound_text
 from tools.results import encode_result, external_ref
 
 __all__ = [
@@ -82,9 +81,9 @@ def classify(error: BaseException) -> Refused | Unsent | Unknown:
             # The refusal itself sent nothing, but what used up the time may have been a request.
             return Unknown(reason, "deadline")
         case Rejected():
-            return Refused(bound_text(error.reason))
+            return Refused(error.reason)
         case NotSent():
-            return Unsent(bound_text(error.reason))
+            return Unsent(error.reason)
     for cause, wrapped_on_purpose in _causes(error):
         match read_error(cause):
             case None:
@@ -100,13 +99,10 @@ def classify(error: BaseException) -> Refused | Unsent | Unknown:
 
 
 def describe(error: BaseException) -> str:
-    """One bounded line: the error's class and its own words."""
-    try:
-        words = str(error)
-    except Exception:  # noqa: BLE001 (somebody else's __str__)
-        words = "(its message could not be read)"
+    """The error's class and its own words. Scrub before it is stored, then bound it."""
+    words = readable(error)
     name = type(error).__qualname__
-    return bound_text(f"{name}: {words}" if words else name)
+    return f"{name}: {words}" if words else name
 
 
 _STAGE: dict[Sent, Stage] = {

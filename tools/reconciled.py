@@ -8,7 +8,7 @@ Does not turn "not found" into "not executed": that takes time and repetition.
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from tools.redaction import bound_text
+from tools.errors import readable
 
 T = TypeVar("T")
 Verdict = Literal["committed", "not_found", "indeterminate"]
@@ -37,4 +37,4 @@ class Reconciled(Generic[T]):
     @classmethod
     def indeterminate(cls, why: str, *, failed: bool = False) -> "Reconciled[Any]":
         """The provider cannot say; `failed` if it was not even reached."""
-        return Reconciled(verdict="indeterminate", why=bound_text(why), failed=failed)
+        return Reconciled(verdict="indeterminate", why=readable(why), failed=failed)

@@ -8,7 +8,11 @@ Does not recognise secrets nobody declared, nor a declared one that was re-encod
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
+
+# What is kept of a foreign text until it has been scrubbed. Far more than is stored, so
+# that a secret which this cut splits is not in the part that stays.
+RAW_TEXT: Final = 20_000
 
 REDACTED = "[redacted]"
 # Shorter values ("1", "EUR") would punch holes into every sentence and protect nothing.

@@ -69,7 +69,11 @@ def _as_json(value: object) -> JsonValue:
 def _reference(result: JsonValue) -> str | None:
     noted = _references.get()
     own = result.get("external_ref") if isinstance(result, dict) else None
-    given: object = noted[-1] if noted else own
+    return read_reference(noted[-1] if noted else own)
+
+
+def read_reference(given: object) -> str | None:
+    """A provider's reference as it can be stored. Raises UnreadableResult."""
     if given is None or given == "":
         return None
     reference = str(given)

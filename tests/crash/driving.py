@@ -23,6 +23,8 @@ from django.db import connection
 
 from runs.engine import advance
 from tests.crash.faultapp import faults
+from tests.processes import wait_until
+from tools.execution import in_flight
 
 LONGEST_NAP_SECONDS = 0.1
 # The exit status of a worker that left the run to a person.
@@ -52,7 +54,9 @@ def work_on(assignment: Assignment) -> None:
         if due_in > 0:
             time.sleep(min(due_in, LONGEST_NAP_SECONDS))
         else:
-            advance(run_id=assignment.run_id, owner=owner)
+            print(advance(run_id=assignment.run_id, owner=owner), flush=True)
+    # As a worker that lives on would, so that late answers are heard.
+    wait_until(lambda: not in_flight(), what="every tool function has come back")
     if not _is_finished(assignment.run_id):
         sys.exit(LEFT_TO_A_PERSON)
 

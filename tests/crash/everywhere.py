@@ -7,10 +7,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection
 
+from examples.shop.provider_process import ProviderProcess
 from runs.events import Name
 
 LANES: Final = 8
@@ -24,6 +25,21 @@ LEAST: Final = {
     Name.CALL_STARTING: 2,
     Name.CALL_DONE: 2,
 }
+LOOK_UPS: Final = {Name.LOOK_UP_STARTING: 1, Name.LOOK_UP_DONE: 1}
+LATE_SECONDS: Final = 0.6
+# Which fault the first request to read, and the first to refund, meets.
+ANSWERS: Final[dict[str, dict[str, Any] | None]] = {
+    "delivered": None,
+    "lost": {"kind": "lose_answer"},
+    "late": {"kind": "late", "seconds": LATE_SECONDS},
+}
+
+
+def meet(provider: ProviderProcess, answer: str) -> None:
+    """Let the provider's next answers come in this way."""
+    if fault := ANSWERS[answer]:
+        provider.fault(path="/orders", method="GET", **fault)
+        provider.fault(path="/refunds", method="POST", **fault)
 
 
 def strike_everywhere(

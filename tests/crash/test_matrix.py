@@ -6,7 +6,6 @@ until a run goes by untouched.
 """
 
 import signal
-from typing import Any, Final
 
 import pytest
 
@@ -15,20 +14,11 @@ from runs.events import Name
 from runs.models import AgentRun
 from tests.crash.conftest import NewLog, Providers, StartRun
 from tests.crash.driving import Assignment
-from tests.crash.everywhere import LEAST, strike_everywhere
+from tests.crash.everywhere import ANSWERS, LEAST, LOOK_UPS, meet, strike_everywhere
 from tests.crash.forked import fork_worker
 from tests.crash.laws import assert_recovered
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(150)]
-
-LATE_SECONDS: Final = 0.6
-# Which fault the first request to read, and the first to refund, meets.
-ANSWERS: Final[dict[str, dict[str, Any] | None]] = {
-    "delivered": None,
-    "lost": {"kind": "lose_answer"},
-    "late": {"kind": "late", "seconds": LATE_SECONDS},
-}
-LOOK_UPS: Final = {Name.LOOK_UP_STARTING: 1, Name.LOOK_UP_DONE: 1}
 
 
 @pytest.mark.parametrize("agent", ["crash_sighted", "crash_blind"])
@@ -43,9 +33,7 @@ def test_a_worker_killed_at_any_event_leaves_one_effect_and_a_run_that_completes
 ) -> None:
     def is_killed_at(kind: Name, number: int) -> bool:
         with providers.borrowed() as provider:
-            if fault := ANSWERS[answer]:
-                provider.fault(path="/orders", method="GET", **fault)
-                provider.fault(path="/refunds", method="POST", **fault)
+            meet(provider, answer)
             return crash_one_run(
                 provider, agent=agent, at=f"{kind}:{number}:SIGKILL", start=start_agent, log=new_log
             )

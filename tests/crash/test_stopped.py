@@ -12,7 +12,7 @@ from runs.events import Name
 from runs.models import ToolObservation, ToolOperation
 from tests.crash.conftest import NewLog, Providers, StartRun
 from tests.crash.driving import Assignment
-from tests.crash.everywhere import LEAST, strike_everywhere
+from tests.crash.everywhere import LEAST, LOOK_UPS, meet, strike_everywhere
 from tests.crash.forked import Child, fork_worker
 from tests.crash.laws import assert_recovered, snapshot
 from tests.processes import wait_until
@@ -20,11 +20,13 @@ from tests.processes import wait_until
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(150)]
 
 
+@pytest.mark.parametrize("answer", ["delivered", "lost"])
 def test_a_worker_that_wakes_after_its_lease_changes_nothing_and_sends_nothing(
-    forks: None, providers: Providers, start_agent: StartRun, new_log: NewLog
+    answer: str, forks: None, providers: Providers, start_agent: StartRun, new_log: NewLog
 ) -> None:
     def is_stopped_at(kind: Name, number: int) -> bool:
         with providers.borrowed() as provider:
+            meet(provider, answer)
             run = start_agent("crash_sighted")
             with _work(run.id, provider, new_log, fault=f"{kind}:{number}:SIGSTOP") as sleeper:
                 sleeper.wait_until_stopped_or_ended()
@@ -34,8 +36,9 @@ def test_a_worker_that_wakes_after_its_lease_changes_nothing_and_sends_nothing(
                 _replace(sleeper, run.id, provider, new_log)
             return True
 
-    stopped = strike_everywhere(is_stopped_at, kinds=list(LEAST))
-    assert all(stopped[kind] >= times for kind, times in LEAST.items()), stopped
+    expected = LEAST if answer == "delivered" else LEAST | LOOK_UPS
+    stopped = strike_everywhere(is_stopped_at, kinds=list(expected))
+    assert all(stopped[kind] >= times for kind, times in expected.items()), stopped
 
 
 def test_a_worker_stopped_before_the_send_sends_nothing_when_it_wakes(
@@ -87,6 +90,33 @@ def test_a_worker_stopped_after_the_call_leaves_its_answer_as_evidence(
     _assert_evidence(run.id, had_an_answer=True)
 
 
+def test_a_worker_that_wakes_while_another_one_is_sending_does_not_join_in(
+    forks: None, provider: ProviderProcess, start_agent: StartRun, new_log: NewLog
+) -> None:
+    """It stood still right after its claim, so what it reads next is the other one's work."""
+    provider.fault("reset_before")
+    provider.fault("hold")
+    run = start_agent("crash_patient")
+    with _work(run.id, provider, new_log, fault="run_claimed:2:SIGSTOP") as sleeper:
+        sleeper.wait_until_stopped_or_ended()
+        with _work(run.id, provider, new_log) as replacement:
+            provider.wait_until_held()
+            before = snapshot(run.id, provider)
+            sleeper.go_on()
+            wait_until(lambda: "lease_lost=True" in sleeper.said, what="the sleeper let go")
+            changed = before.changed(snapshot(run.id, provider))
+            provider.release()
+            assert [replacement.wait(), sleeper.wait()] == [0, 0], sleeper.said
+    # The replacement's own heartbeat, and nothing else.
+    assert {column for _, _, column in changed} <= {
+        "lease_expires_at",
+        "sweep_at",
+        "in_flight_until",
+    }
+    assert_recovered(run.id, provider, claims_at_least=3)
+    assert len(provider.requests(method="POST")) == 2
+
+
 def test_a_request_that_leaves_a_woken_worker_too_late_is_no_second_effect(
     forks: None, provider: ProviderProcess, start_agent: StartRun, new_log: NewLog
 ) -> None:
@@ -136,10 +166,8 @@ def _replace(sleeper: Child, run_id: UUID, provider: ProviderProcess, log: NewLo
 def _assert_evidence(run_id: UUID, *, had_an_answer: bool) -> None:
     """What the first worker learned is kept, under its own token, and named as late."""
     late = ToolObservation.objects.filter(run=run_id, source="stale_worker", fence_token=1)
-    wait_until(late.exists, what="late evidence is recorded")
-    verdicts = set(late.values_list("verdict", flat=True))
     if not had_an_answer:
-        assert verdicts == {"not_sent"}
+        assert set(late.values_list("verdict", flat=True)) == {"not_sent"}
         return
     answer = late.get(verdict="committed")
     operation = ToolOperation.objects.get(id=answer.operation_id)

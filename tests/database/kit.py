@@ -126,9 +126,14 @@ def make_due(run: AgentRun) -> None:
 
 
 def expire_lease(run: AgentRun) -> None:
-    """Let the lease of a worker that died or was stopped run out."""
+    """Let the lease of a worker that died or was stopped run out.
+
+    Its owner is renamed too: a renewal by this process's heartbeat may be on its way, and
+    a worker that is gone renews nothing.
+    """
     change(
-        "UPDATE runs_agentrun SET lease_expires_at = statement_timestamp() - interval '1 s'"
+        "UPDATE runs_agentrun SET lease_owner = 'gone',"
+        " lease_expires_at = statement_timestamp() - interval '1 s'"
         " WHERE id = %s AND lease_owner <> ''",
         run.id,
     )

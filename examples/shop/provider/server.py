@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
             reply = None if request is None else self.server.endpoints.reply(request)
         except RequestError as error:
             reply = Answer.to_error(error)
-        except Exception:
+        except Exception:  # noqa: BLE001  printed, and answered as a 500
             traceback.print_exc()
             reply = INTERNAL_ERROR
         self._send(reply or Hangup())

@@ -79,20 +79,12 @@ def test_a_provider_with_an_unknown_way_to_look_up_is_refused() -> None:
     assert _declare(provider=provider) == ["tools.E003"]
 
 
-def test_an_async_transactional_tool_is_refused() -> None:
-    @tool(effect_type=EffectType.TRANSACTIONAL)
-    async def book(call: Call) -> None:
-        """Book."""
-
-    assert [message.id for message in check_tools()] == ["tools.E002"]
-
-
-def test_a_transactional_tool_needs_no_look_up() -> None:
+def test_a_transactional_tool_is_refused_until_it_is_served() -> None:
     @tool(effect_type=EffectType.TRANSACTIONAL)
     def book(call: Call) -> None:
         """Book."""
 
-    assert check_tools() == []
+    assert [message.id for message in check_tools()] == ["tools.E002"]
 
 
 def test_a_tool_without_a_description_is_warned_about() -> None:

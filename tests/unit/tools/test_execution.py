@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.tools.support import SHORT, Late, never, spec_of, until
 from tools import Call, EffectType, NotSent, Rejected, external_ref
-from tools.execution import execute, execute_here, in_flight
+from tools.execution import execute, in_flight
 from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,7 +65,6 @@ def test_a_raised_error_is_classified(
     for function in (refund, refund_async):
         spec = spec_of(function)
         assert execute(spec=spec, call=make_call(), on_late=never) == expected
-        assert execute_here(spec=spec, call=make_call()) == expected
 
 
 def test_a_read_that_breaks_is_unknown_too(make_call: Any) -> None:
@@ -141,11 +140,7 @@ def test_after_the_deadline_nothing_is_started(make_call: Any) -> None:
         calls.append(call.operation_id)
 
     spec = spec_of(refund)
-    for outcome in (
-        execute(spec=spec, call=make_call(seconds=0), on_late=never),
-        execute_here(spec=spec, call=make_call(seconds=-1)),
-    ):
-        assert isinstance(outcome, Unsent)
+    assert isinstance(execute(spec=spec, call=make_call(seconds=0), on_late=never), Unsent)
     assert calls == []
 
 
@@ -293,18 +288,7 @@ def test_a_tool_sees_its_callers_context_and_cannot_change_it(make_call: Any) ->
     spec = spec_of(look)
     trace.set("mine")
     assert execute(spec=spec, call=make_call(), on_late=never) == Committed("mine")
-    assert execute_here(spec=spec, call=make_call()) == Committed("mine")
     assert trace.get() == "mine"
-
-
-def test_a_tool_of_our_own_database_runs_in_the_callers_thread(make_call: Any) -> None:
-    def book(call: Call) -> bool:
-        return threading.get_ident() == caller
-
-    caller = threading.get_ident()
-    spec = spec_of(book, effect_type=EffectType.TRANSACTIONAL)
-    assert execute_here(spec=spec, call=make_call()) == Committed(True)
-    assert execute(spec=spec, call=make_call(), on_late=never) == Committed(False)
 
 
 def test_database_connections_of_a_tool_are_closed_after_the_call(tmp_path: Path) -> None:

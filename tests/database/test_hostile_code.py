@@ -1,0 +1,231 @@
+"""Tools, look-ups and deciders are other people's code: whatever they do, nothing is lost.
+
+One law for all of it: the outcome is recorded as what it is, the run goes on or says
+why not, and no secret is written down on the way.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from django.db import connection, transaction
+from pydantic import AfterValidator
+
+from runs import CallTools, Context, Decision, Finish, ToolCall
+from runs.models import AgentRun, ToolObservation, Transition
+from runs.state import RunState
+from runs.timeline import read_timeline
+from tests.database.kit import (
+    ON_DATABASE,
+    Script,
+    call_once,
+    drive,
+    drive_when_due,
+    operation_of,
+    scripted_tool,
+)
+from tools import Call, EffectType, NotSent, Reconciled, Rejected, tool
+from tools.execution import in_flight
+
+pytestmark = ON_DATABASE
+
+Start = Callable[..., AgentRun]
+CARD = "4111222233334444"
+
+
+class _Unreadable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+# -- Tools --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", [None, 422, {"code": "no"}, ["a"], _Unreadable()])
+def test_a_refusal_is_a_refusal_whatever_its_reason_is(start: Start, reason: Any) -> None:
+    scripted_tool(Rejected(reason))
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    assert operation_of(run).status == "REJECTED"
+    assert run.state == RunState.FAILED
+    assert in_flight() == frozenset()
+
+
+def test_what_was_not_sent_is_tried_again_whatever_its_reason_is(start: Start) -> None:
+    scripted_tool(NotSent(ConnectionError("refused")), 7)
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    assert operation_of(run).status == "PREPARED"
+    drive_when_due(run)
+    assert run.result == 7
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), TypeError("x"), ZeroDivisionError()])
+def test_a_validator_that_breaks_refuses_the_call(start: Start, error: Exception) -> None:
+    def check(value: str) -> str:
+        raise error
+
+    @tool(effect_type=EffectType.READ)
+    def look(call: Call, name: Annotated[str, AfterValidator(check)]) -> None:
+        """Look."""
+
+    run = start(decider=call_once(ToolCall("look", name="a")), tools=("look",))
+    drive(run)
+    assert operation_of(run).status == "CANCELLED"
+    assert run.state == RunState.FAILED
+
+
+def test_a_tool_that_changes_its_arguments_changes_no_record_and_leaks_nothing(
+    start: Start,
+) -> None:
+    @tool(effect_type=EffectType.NON_IDEMPOTENT_WRITE, sensitive=("card",))
+    def charge(call: Call, card: str) -> None:
+        """Charge a card."""
+        raise RuntimeError(f"failed with {call.arguments.pop('card')}")  # type: ignore[attr-defined]
+
+    run = start(decider=call_once(ToolCall("charge", card=CARD)), tools=("charge",))
+    drive(run)
+    assert operation_of(run).arguments == {"card": CARD}
+    assert CARD not in _everything_said(run)
+
+
+def test_a_secret_that_the_bound_would_cut_is_hidden_whole(start: Start) -> None:
+    @tool(effect_type=EffectType.NON_IDEMPOTENT_WRITE, sensitive=("card",))
+    def charge(call: Call, card: str) -> None:
+        """Charge a card."""
+        raise RuntimeError("y" * 1970 + f" {card}")
+
+    run = start(decider=call_once(ToolCall("charge", card=CARD)), tools=("charge",))
+    drive(run)
+    said = _everything_said(run)
+    assert CARD[:4] not in said
+
+
+def test_a_declaration_that_was_added_later_hides_what_the_journal_says(start: Start) -> None:
+    scripted_tool(RuntimeError(f"failed with {CARD}"), effect=EffectType.NON_IDEMPOTENT_WRITE)
+    run = start(decider=call_once(ToolCall("pay", amount=int(CARD))), tools=("pay",))
+    drive(run)
+    # The tool is not registered with the name today; the row is what says so.
+    operation = operation_of(run)
+    operation.sensitive = ["amount"]
+    operation.save(update_fields=["sensitive"])
+    shown = [entry.model_dump_json() for entry in read_timeline(run_id=run.id).items]
+    assert CARD not in "".join(shown)
+
+
+# -- Look-ups -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reconciled.committed({}, external_ref="r" * 300),
+        Reconciled.committed({}, external_ref="a\0b"),
+        Reconciled(verdict="COMMITTED"),  # type: ignore[arg-type]
+        Reconciled(verdict="indeterminate", why=5),  # type: ignore[arg-type]
+        "found",
+    ],
+)
+def test_a_look_up_that_answers_junk_has_not_answered(start: Start, answer: Any) -> None:
+    look_up = Script(*[answer] * 9)
+    scripted_tool(ConnectionResetError("lost"), 7, look_up=look_up, max_attempts=2)
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    for _ in range(3):
+        drive_when_due(run)
+    looked = ToolObservation.objects.filter(run=run, source="look_up")
+    assert {seen.verdict for seen in looked} == {"indeterminate"}
+    assert run.state != RunState.FAILED
+
+
+def test_a_negative_look_up_carries_nothing_along(start: Start) -> None:
+    look_up = Script(Reconciled(verdict="not_found", result=object()))
+    scripted_tool(ConnectionResetError("lost"), 7, look_up=look_up)
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    drive_when_due(run)
+    assert run.result == 7
+
+
+# -- Deciders -----------------------------------------------------------------------------------
+
+
+def _opens_a_transaction() -> None:
+    transaction.atomic().__enter__()
+
+
+def _turns_autocommit_off() -> None:
+    connection.set_autocommit(False)
+
+
+def _begins_by_hand() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+
+
+@pytest.mark.parametrize("leave", [_opens_a_transaction, _turns_autocommit_off, _begins_by_hand])
+def test_a_transaction_that_a_decider_left_open_swallows_no_commit(
+    start: Start, leave: Callable[[], None]
+) -> None:
+    seen: list[bool] = []
+
+    def look(call: Call) -> int:
+        # Another thread, so another connection: it sees only what is committed.
+        seen.append(
+            Transition.objects.filter(event="SEND", operation_id=call.operation_id).exists()
+        )
+        return 7
+
+    scripted_tool(look, effect=EffectType.READ)
+
+    def decide(context: Context) -> Decision:
+        leave()
+        return CallTools(ToolCall("pay")) if context.last is None else Finish(context.last.result)
+
+    run = start(decider=decide, tools=("pay",))
+    drive(run)
+    assert seen == [True]
+    assert (run.state, run.result) == (RunState.COMPLETED, 7)
+    other = start(decider=lambda context: Finish("unharmed"))
+    drive(other)
+    assert other.result == "unharmed"
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), SystemExit(3), GeneratorExit(), _Unreadable()]
+)
+def test_whatever_a_decider_raises_counts_and_ends(start: Start, error: BaseException) -> None:
+    def decide(context: Context) -> Decision:
+        raise error
+
+    run = start(decider=decide)
+    for _ in range(3):
+        drive_when_due(run)
+    assert run.state == RunState.FAILED
+    assert "no decision in 3 tries" in run.error
+
+
+def test_a_decider_cannot_change_the_input_of_its_run(start: Start) -> None:
+    def decide(context: Context) -> Decision:
+        seen = context.input.pop("order")
+        return CallTools(ToolCall("pay")) if context.last is None else Finish(seen)
+
+    scripted_tool(7)
+    run = start(decider=decide, tools=("pay",), input={"order": "17"})
+    drive(run)
+    assert run.result == "17"
+
+
+def _everything_said(run: AgentRun) -> str:
+    """All free text that was stored about a run, and all that its timeline shows."""
+    run.refresh_from_db()
+    stored = [
+        *Transition.objects.filter(run=run).values_list("reason", flat=True),
+        *ToolObservation.objects.filter(run=run).values_list("detail", flat=True),
+        *run.operations.values_list("error", flat=True),
+        run.error,
+    ]
+    shown = [entry.model_dump(mode="json") for entry in read_timeline(run_id=run.id).items]
+    return json.dumps([stored, shown])
