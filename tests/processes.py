@@ -65,9 +65,13 @@ class Servers:
 
 def of_this_test() -> Servers:
     """The servers of the test session, with the test database in the place of the real one."""
-    name = str(connection.settings_dict["NAME"])
-    url = re.sub(r"^(postgres(?:ql)?://[^/?]*)(?:/[^?]*)?", rf"\g<1>/{name}", settings.DATABASE_URL)
+    url = in_database(settings.DATABASE_URL, str(connection.settings_dict["NAME"]))
     return Servers(database_url=url, broker_url=settings.CELERY_BROKER_URL)
+
+
+def in_database(url: str, name: str) -> str:
+    """The libpq URL with another database in it."""
+    return re.sub(r"^(postgres(?:ql)?://[^/?]*)(?:/[^?]*)?", rf"\g<1>/{name}", url)
 
 
 def environment(

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import psycopg
@@ -19,12 +18,13 @@ from kombu import Connection
 
 from agentops.embedded import running
 from examples.shop.provider_process import ProviderProcess
-from tests.processes import ROOT, Celery, Servers, environment, wait_until
+from tests.processes import ROOT, Celery, Servers, environment, in_database, wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(170)]
 
-OWN_POSTGRES = "postgresql://127.0.0.1:5432/postgres"
-OWN_RABBITMQ = "amqp://guest:guest@127.0.0.1:5672//"
+# The machine's own servers; the user must be allowed to create a database.
+OWN_POSTGRES = os.environ.get("LANE_DATABASE_URL", "postgresql://127.0.0.1:5432/postgres")
+OWN_BROKER = os.environ.get("LANE_BROKER_URL", "amqp://guest:guest@127.0.0.1:5672//")
 FORCED = signal.SIGQUIT  # no goodbye to anybody; the next start replays the log
 ORDERLY = signal.SIGINT  # open transactions are broken off
 
@@ -168,13 +168,13 @@ def _tell_server(lane: Lane, statement: str) -> None:
 
 
 def _embedded(under: ExitStack, directory: Path) -> Lane:
+    """Servers from wheels, for this test alone."""
     stack = under.enter_context(running(directory / "servers"))
     return Lane(Servers(database_url=stack.database_url, broker_url=stack.broker_url))
 
 
-def _own(under: ExitStack, directory: Path) -> Lane:
+def _own(under: ExitStack, _directory: Path) -> Lane:
     """A new database on the machine's PostgreSQL, and its RabbitMQ; or a skip that says why."""
-    del directory
     name = f"agentops_lane_{uuid4().hex[:12]}"
     try:
         connection = psycopg.connect(OWN_POSTGRES, autocommit=True, connect_timeout=2)
@@ -184,16 +184,16 @@ def _own(under: ExitStack, directory: Path) -> Lane:
     if connection.info.server_version < 140_000:
         pytest.skip(f"the machine's PostgreSQL is too old: {connection.info.server_version}")
     try:
-        with Connection(OWN_RABBITMQ, connect_timeout=2) as broker:
+        with Connection(OWN_BROKER, connect_timeout=2) as broker:
             broker.connect()
     except OSError as error:
-        pytest.skip(f"no RabbitMQ of the machine's own: {error}")
+        pytest.skip(f"no broker of the machine's own: {error}")
     connection.execute(f"CREATE DATABASE {name}".encode())
     under.callback(connection.execute, f"DROP DATABASE {name} WITH (FORCE)".encode())
     return Lane(
         Servers(
-            database_url=OWN_POSTGRES.replace("/postgres", f"/{quote(name)}"),
-            broker_url=OWN_RABBITMQ,
+            database_url=in_database(OWN_POSTGRES, name),
+            broker_url=OWN_BROKER,
         )
     )
 

@@ -229,6 +229,7 @@ def test_the_hint_leaves_after_the_commit_and_not_before(monkeypatch: pytest.Mon
 
 
 def test_a_broker_that_is_away_does_not_fail_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CELERY_BROKER_URL", raising=False)  # Celery prefers it to what it is told
     app = celery.Celery(broker="redis://127.0.0.1:1/0", set_as_current=False)
     app.conf.broker_transport_options = {"max_retries": 0}
     monkeypatch.setattr(celery, "current_app", app)
