@@ -9,6 +9,7 @@ id, key and arguments.
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Literal, assert_never
 
 from runs import events
@@ -162,7 +163,9 @@ def _key_is_good(work: Work, operation: ToolOperation, spec: ToolSpec) -> bool:
     if spec.idempotency_support != "key" or operation.key_expires_at is None:
         return False
     margin = min(KEY_MARGIN, (spec.idempotency_retention or KEY_MARGIN) / 10)
-    return work.now < operation.key_expires_at - margin
+    # The request may leave as late as the call's deadline.
+    latest = work.now + timedelta(seconds=spec.timeout_policy.seconds)
+    return latest < operation.key_expires_at - margin
 
 
 def _negative(

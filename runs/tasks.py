@@ -1,16 +1,24 @@
 """Celery's front door: short, named, idempotent tasks that call one function each."""
 
 import os
+import signal
 import socket
 from typing import Any
 from uuid import UUID, uuid4
 
+import structlog
 from celery import shared_task
 from celery.signals import worker_init, worker_shutting_down
 
 from runs import engine, sweeps
 from runs.models import ToolOperation
 from runs.wake import hint
+from tools.execution import abandoned
+
+log = structlog.get_logger(__name__)
+
+# Functions that ignored their deadline and still run. Beyond this the process is replaced.
+MOST_ABANDONED = 16
 
 # One name per worker process, new at every start.
 OWNER = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
@@ -39,6 +47,11 @@ def _advance(run_id: str) -> None:
     progress = engine.advance(run_id=UUID(run_id), owner=OWNER)
     if progress.yielded:
         hint(UUID(run_id))
+    if abandoned() > MOST_ABANDONED:
+        # Threads cannot be ended, processes can: give the leases back and make room.
+        log.error("worker_ends", abandoned=abandoned())
+        engine.drain()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 @worker_init.connect

@@ -50,8 +50,8 @@ def is_stopped(pid: int) -> bool:
     """Whether a SIGSTOP has taken effect on the process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it has ended, perhaps between the opening and the reading
     return stat.rpartition(")")[2].split()[0] == "T"
 
 

@@ -168,6 +168,14 @@ def _weak(spec: ToolSpec) -> Iterator[CheckMessage]:
             obj=_named(spec),
             id="tools.W001",
         )
+    kept = spec.idempotency_retention
+    if kept is not None and kept.total_seconds() * 0.9 <= spec.timeout_policy.seconds:
+        yield Warning(
+            "A key may be forgotten before the call's deadline, so none is ever sent twice.",
+            hint="Make timeout_policy much shorter than idempotency_retention.",
+            obj=_named(spec),
+            id="tools.W004",
+        )
     remote_write = spec.effect_type.is_write and spec.effect_type is not EffectType.TRANSACTIONAL
     if remote_write and spec.reconcile_handler is None:
         yield Warning(

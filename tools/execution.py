@@ -84,6 +84,12 @@ def look_up(*, spec: ToolSpec, call: Call) -> Reconciled[Any]:
     return found if found is not None else _failed(f"no answer within {seconds:.1f} s")
 
 
+def abandoned() -> int:
+    """How many functions of this process are past their deadline and not back."""
+    with _running_lock:
+        return len(_overdue)
+
+
 def in_flight() -> frozenset[str]:
     """Operation ids whose function has not returned yet in this process, deadline or not."""
     with _running_lock:
@@ -91,6 +97,7 @@ def in_flight() -> frozenset[str]:
 
 
 def _perform(*, spec: ToolSpec, call: Call, bound: dict[str, Any]) -> Outcome:
+    _use_own_connections()
     try:
         # A process that was stopped after the check above may only now come to this line.
         return (
@@ -120,6 +127,28 @@ def _read_failure(error: BaseException, *, call: Call) -> Outcome:
             f"{outcome.reason}; an earlier request of this call may have left", "connect"
         )
     return outcome
+
+
+def _use_own_connections() -> None:
+    """Keep what this thread opens out of the kernel's connection pools.
+
+    A function that never comes back must not take a seat with it that claims, renewals and
+    sweeps need; nor may what it did to its session reach them.
+    """
+    if getattr(_thread, "has_own_connections", False) or "django.db" not in sys.modules:
+        return
+    from django.conf import settings
+    from django.db import connections
+
+    if not settings.configured:
+        return
+    for alias in connections:
+        # The wrapper is this thread's alone; the dictionaries in it are everybody's.
+        own = connections[alias]
+        options = {**own.settings_dict.get("OPTIONS", {})}
+        options.pop("pool", None)
+        own.settings_dict = {**own.settings_dict, "OPTIONS": options}
+    _thread.has_own_connections = True
 
 
 def _ask(*, handler: Callable[..., Any], call: Call) -> Reconciled[Any]:
@@ -216,6 +245,8 @@ class _Job(Generic[T]):
             raise
         with self._lock:
             self._abandoned = self._result is None
+            if self._abandoned:
+                _mark_overdue(self)
             return self._result
 
     def _run(self, free_thread: Callable[[], None]) -> None:
@@ -234,6 +265,7 @@ class _Job(Generic[T]):
             return
         # Still listed as in flight: nobody may conclude before this evidence is written.
         self._tell_late(result)
+        _unmark_overdue(self)
         _close_connections()
         _mark_returned(self._operation_id)
 
@@ -244,9 +276,21 @@ class _Job(Generic[T]):
             logger.exception("late outcome of %s was not recorded", self._operation_id)
 
 
+_thread = threading.local()
+_overdue: set[object] = set()
 _running: Counter[str] = Counter()
 _running_lock = threading.Lock()
 _pool = GrowingPool()
+
+
+def _mark_overdue(job: object) -> None:
+    with _running_lock:
+        _overdue.add(job)
+
+
+def _unmark_overdue(job: object) -> None:
+    with _running_lock:
+        _overdue.discard(job)
 
 
 def _mark_running(operation_id: str | None) -> None:
@@ -267,6 +311,7 @@ def _reset() -> None:
     global _pool, _running_lock
     _pool, _running_lock = GrowingPool(), threading.Lock()
     _running.clear()
+    _overdue.clear()
 
 
 reset_after_fork(_reset)

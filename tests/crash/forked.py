@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, forkserver
 from pathlib import Path
 from typing import Any, Self
@@ -68,7 +68,9 @@ class Child:
     def kill(self) -> None:
         """SIGKILL; returns when the process is gone."""
         if self.lives:
-            os.kill(self.pid, signal.SIGKILL)
+            # The fork server may know of its end before we do.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
             self.wait()
 
     def stop(self) -> None:

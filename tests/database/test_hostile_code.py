@@ -6,7 +6,11 @@ why not, and no secret is written down on the way.
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
@@ -18,6 +22,7 @@ from runs.models import AgentRun, ToolObservation, Transition
 from runs.state import RunState
 from runs.timeline import read_timeline
 from tests.database.kit import (
+    KEYED,
     ON_DATABASE,
     Script,
     call_once,
@@ -27,7 +32,7 @@ from tests.database.kit import (
     scripted_tool,
 )
 from tools import Call, EffectType, NotSent, Reconciled, Rejected, tool
-from tools.execution import in_flight
+from tools.execution import abandoned, in_flight
 
 pytestmark = ON_DATABASE
 
@@ -113,6 +118,40 @@ def test_a_declaration_that_was_added_later_hides_what_the_journal_says(start: S
     operation.save(update_fields=["sensitive"])
     shown = [entry.model_dump_json() for entry in read_timeline(run_id=run.id).items]
     assert CARD not in "".join(shown)
+
+
+def test_a_tool_does_not_draw_on_the_kernels_connections(start: Start) -> None:
+    def look(call: Call) -> bool:
+        Transition.objects.exists()
+        return connection.pool is None
+
+    scripted_tool(look, effect=EffectType.READ)
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    assert run.result is True
+    assert connection.pool is not None
+
+
+def test_a_function_that_ignores_its_deadline_is_counted_until_it_is_back(start: Start) -> None:
+    back = threading.Event()
+    scripted_tool(lambda call: back.wait(60), effect=EffectType.READ, seconds=0.2)
+    before = abandoned()
+    drive(start(decider=call_once(), tools=("pay",)))
+    assert abandoned() == before + 1
+    back.set()
+    wait_until(lambda: abandoned() == before)
+
+
+def test_a_key_that_may_be_forgotten_before_the_deadline_is_not_used_again(start: Start) -> None:
+    forgetful = replace(KEYED, idempotency_retention=timedelta(seconds=20))
+    script = scripted_tool(
+        ConnectionResetError("lost"), "a second effect", provider=forgetful, seconds=19.0
+    )
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    drive_when_due(run)
+    assert run.state == RunState.WAITING_FOR_RESOLUTION
+    assert len(script.calls) == 1
 
 
 # -- Look-ups -----------------------------------------------------------------------------------
@@ -216,6 +255,13 @@ def test_a_decider_cannot_change_the_input_of_its_run(start: Start) -> None:
     run = start(decider=decide, tools=("pay",), input={"order": "17"})
     drive(run)
     assert run.result == "17"
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < until, "it did not come true in 10 s"
+        time.sleep(0.01)
 
 
 def _everything_said(run: AgentRun) -> str:
