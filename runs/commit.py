@@ -85,19 +85,6 @@ def require_no_transaction() -> None:
         raise InsideTransaction()
 
 
-def leave_transaction() -> None:
-    """Drop a connection that somebody else's code left inside a transaction.
-
-    Deciders run on this thread's connection; what they began and did not end must not
-    swallow the next commit, nor the next run of this thread.
-    """
-    try:
-        require_no_transaction()
-    except InsideTransaction:
-        connection.close()
-        connection.connect()
-
-
 # psycopg's own, and Django's names for them while it connects.
 _BROKEN: Final = (
     psycopg.OperationalError,

@@ -52,18 +52,10 @@ def ask(decider: Any, context: Context) -> Decision:
         case Llm(model=model):
             raise DeciderUnavailable(decider=f"llm {model}", why="llm deciders are not served yet")
         case _:
-            return _as_decision(_call(decider, context))
-
-
-def _call(decider: Any, context: Context) -> Any:
-    try:
-        answer = decider(context)
-        return asyncio.run(_await(answer)) if inspect.isawaitable(answer) else answer
-    except (asyncio.CancelledError, GeneratorExit, SystemExit) as error:
-        # Not exceptions by class, but a failure of the decider like any other.
-        raise DeciderUnavailable(
-            decider="function", why=f"it raised {type(error).__name__}"
-        ) from error
+            answer = decider(context)
+            if inspect.isawaitable(answer):
+                answer = asyncio.run(_await(answer))
+            return _as_decision(answer)
 
 
 async def _await(answer: Any) -> Any:

@@ -12,6 +12,7 @@ Does not wait: where a date, a signature or a person is due, the run is given ba
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Final, assert_never
 from uuid import UUID
@@ -19,11 +20,10 @@ from uuid import UUID
 from runs import deciders, decisions, events
 from runs.agents import Agent, get_agent
 from runs.change import Change, NewDecision
-from runs.commit import leave_transaction
 from runs.context import encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
 from runs.errors import LeaseLost, UnknownAgent
-from runs.lease import claim, heartbeat
+from runs.lease import claim, heartbeat, margin_seconds
 from runs.models import TEXT_LIMIT
 from runs.operations import (
     cancel_operation,
@@ -38,6 +38,7 @@ from runs.state import RUN_EDGES, OperationEvent, OperationStatus, RunEvent, Run
 from runs.work import Work, begin, load, to_observed
 from tools.canonical import check_json
 from tools.errors import UnknownTool
+from tools.execution import run_within
 from tools.outcome import describe
 from tools.redaction import bound_text
 from tools.registry import get_tool
@@ -45,7 +46,7 @@ from tools.registry import get_tool
 MAX_CALLS: Final = 32
 # Decisions in a row that could not be used, or tries that brought none.
 MAX_FAILURES: Final = 3
-DECIDER_SECONDS: Final = 600.0
+DECIDER_SECONDS: Final = 300.0
 # A worker that lacks an agent or tool leaves the run to one that has it.
 UNSERVED_SECONDS: Final = 15.0
 SET_ASIDE_SECONDS: Final = 60.0
@@ -99,8 +100,9 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
             events.emit(events.Name.LEASE_LOST, run_id=run_id, fence_token=work.lease.fence_token)
             keep_as_late_evidence(work.change.observations)
         except Exception as error:
-            _set_aside(work, error)
-            raise
+            progress.lease_lost = not _set_aside(work, error)
+            if not progress.lease_lost:
+                raise
     progress.state = work.state
     events.emit(events.Name.RUN_RELEASED, run_id=run_id, state=work.state)
     return progress
@@ -176,14 +178,12 @@ def _open_step(work: Work) -> None:
 def _decide(work: Work, agent: Agent) -> bool:
     """Ask the decider and plan what it said. False when the run was parked or failed."""
     work.commit()
-    work.lease.expect(DECIDER_SECONDS)
+    work.lease.expect(DECIDER_SECONDS + margin_seconds())
     events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
     try:
         decision, body = _ask(work, agent)
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
-        leave_transaction()
         return _decider_failed(work, error)
-    leave_transaction()
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
     work.decision = decision
     calls = decision.calls if isinstance(decision, CallTools) else ()
@@ -205,8 +205,13 @@ def _decide(work: Work, agent: Agent) -> bool:
 
 
 def _ask(work: Work, agent: Agent) -> tuple[Decision, dict[str, Any]]:
-    """The decider's answer as it will be stored; raises whatever makes it unusable."""
-    body = decisions.encode(deciders.ask(agent.decider, work.context))
+    """The decider's answer as it will be stored; raises whatever makes it unusable.
+
+    Asked in a thread of its own, as tools are called: one that never answers costs a try,
+    and what it does to its database connection does not reach ours.
+    """
+    ask = partial(deciders.ask, agent.decider, work.context)
+    body = decisions.encode(run_within(ask, seconds=DECIDER_SECONDS))
     check_json(body, field="decision")
     decision = decisions.decode(body, where=f"run {work.run_id} step {work.step_number}")
     if isinstance(decision, CallTools) and not 0 < len(decision.calls) <= MAX_CALLS:
@@ -302,11 +307,12 @@ def _count_failures(work: Work, failures: int) -> None:
         work.change.run["failures"] = failures
 
 
-def _set_aside(work: Work, error: Exception) -> None:
+def _set_aside(work: Work, error: Exception) -> bool:
     """Something here is wrong (a row that cannot be read, a fault of ours): say so on the run.
 
     What was planned is dropped; a call that was made without its outcome being recorded is
     unknown to the next holder. Tried again later, because a deployment may mend it.
+    False when the run is not ours any more: then its rows moved under us, and that is all.
     """
     seen = work.change.observations
     work.change = Change(run={"error": bound_text(describe(error), TEXT_LIMIT)})
@@ -314,8 +320,11 @@ def _set_aside(work: Work, error: Exception) -> None:
         keep_as_late_evidence(seen)
     try:
         work.release(wake_in=SET_ASIDE_SECONDS, attempt_outcome="lost")
+    except LeaseLost:
+        return False
     except Exception:  # noqa: BLE001  the lease ends by itself; the first error is the one to see
-        return
+        return True
+    return True
 
 
 def _served_agent(work: Work) -> Agent | None:

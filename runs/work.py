@@ -21,8 +21,9 @@ from runs.change import Change, Edge, Release
 from runs.commit import commit_if_held
 from runs.context import WINDOW, Context, Observed
 from runs.decisions import Decision
+from runs.errors import LeaseLost
 from runs.lease import Claimed, Lease
-from runs.models import TEXT_LIMIT, Step, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, AgentRun, Step, ToolObservation, ToolOperation
 from runs.state import (
     RUN_EDGES,
     OperationEvent,
@@ -176,9 +177,19 @@ def begin(claimed: Claimed) -> Work:
 
 
 def load(work: Work) -> None:
-    """Read the open step, if the run has one. Raises UndecodableDecision."""
+    """Read the open step, if the run has one. Raises UndecodableDecision, LeaseLost."""
     if work.state is RunState.READY:
         return
+    _read_step(work)
+    # Only the holder raises the version, so an unchanged one makes what was read one picture.
+    ours = AgentRun.objects.filter(
+        id=work.run_id, version=work.version, fence_token=work.lease.fence_token
+    )
+    if not ours.exists():
+        raise LeaseLost(run_id=str(work.run_id), fence_token=work.lease.fence_token)
+
+
+def _read_step(work: Work) -> None:
     step = (
         Step.objects.select_related("decision")
         .prefetch_related("operations")

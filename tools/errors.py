@@ -10,6 +10,7 @@
     ├── InvalidArguments    arguments that do not fit the tool's annotations
     ├── InvalidPayload      a value that PostgreSQL or canonical JSON cannot hold
     ├── UnreadableResult    a tool returned what cannot be stored
+    ├── NoAnswer            a function gave none in its time, or ended its thread
     ├── RuleFailed          a policy's rule could not be evaluated
     └── NoThread            this process has no thread left for a call
 
@@ -153,3 +154,7 @@ def _shown(value: object) -> str:
     except Exception:  # noqa: BLE001 (somebody else's __repr__)
         text = f"<{type(value).__qualname__}>"
     return bound_text(text, limit=80)
+
+
+class NoAnswer(ToolError):
+    """A function of somebody else's neither returned nor raised an ordinary exception."""

@@ -14,10 +14,11 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tools.call import Call
-from tools.errors import InvalidArguments, NoThread, NotSent, UnreadableResult, readable
+from tools.errors import InvalidArguments, NoAnswer, NoThread, NotSent, UnreadableResult, readable
 from tools.outcome import Committed, Outcome, Unknown, Unsent, classify, describe
 from tools.reconciled import Reconciled
 from tools.results import encode_result, noting_references, read_reference
@@ -82,6 +83,29 @@ def look_up(*, spec: ToolSpec, call: Call) -> Reconciled[Any]:
     except NoThread as error:
         return _failed(str(error))
     return found if found is not None else _failed(f"no answer within {seconds:.1f} s")
+
+
+def run_within(work: Callable[[], T], *, seconds: float) -> T:
+    """What `work` returns, called in another thread; raises what it raised.
+
+    Raises NoAnswer when it is not back in time (its thread is then counted by `abandoned`)
+    or raised what is no Exception, and NoThread when it could not be started.
+    """
+    job = _Job(
+        work=lambda: _answer(work),
+        on_crash=_Raised,
+        on_late=_forget,
+        operation_id=None,
+    )
+    match job.finish_within(seconds):
+        case None:
+            raise NoAnswer(f"no answer within {seconds:.1f} s")
+        case _Raised(error=Exception() as error):
+            raise error
+        case _Raised(error=error):
+            raise NoAnswer(describe(error)) from error
+        case _Returned(value=value):
+            return value
 
 
 def abandoned() -> int:
@@ -178,8 +202,28 @@ def _failed(why: str) -> Reconciled[Any]:
     return Reconciled.indeterminate(f"look-up failed: {why}", failed=True)
 
 
-def _forget(_: Reconciled[Any]) -> None:
-    """A look-up that comes too late has been reported as failed; the next one asks again."""
+def _forget(_: object) -> None:
+    """What comes too late has been reported as missing; the next try asks again."""
+
+
+@dataclass(frozen=True)
+class _Returned(Generic[T]):
+    value: T
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: BaseException
+
+
+def _answer(work: Callable[[], T]) -> _Returned[T] | _Raised:
+    _use_own_connections()
+    try:
+        return _Returned(work())
+    except BaseException as error:  # noqa: BLE001 (handed to the waiting thread)
+        return _Raised(error)
+    finally:
+        _close_connections()
 
 
 def _finish(value: Any) -> Any:
@@ -201,6 +245,10 @@ def _close_connections() -> None:
         except Exception:
             # Broken already; the outcome must not be lost over it.
             logger.warning("a tool's database connection did not close", exc_info=True)
+        if connection.in_atomic_block:
+            # A transaction that was begun and never left: the next call gets a new wrapper.
+            del connections[connection.alias]
+            _thread.has_own_connections = False
 
 
 class _Job(Generic[T]):

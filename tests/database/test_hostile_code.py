@@ -17,7 +17,7 @@ import pytest
 from django.db import connection, transaction
 from pydantic import AfterValidator
 
-from runs import CallTools, Context, Decision, Finish, ToolCall
+from runs import CallTools, Context, Decision, Finish, ToolCall, engine
 from runs.models import AgentRun, ToolObservation, Transition
 from runs.state import RunState
 from runs.timeline import read_timeline
@@ -244,6 +244,25 @@ def test_whatever_a_decider_raises_counts_and_ends(start: Start, error: BaseExce
         drive_when_due(run)
     assert run.state == RunState.FAILED
     assert "no decision in 3 tries" in run.error
+
+
+def test_a_decider_that_never_answers_costs_a_try_and_no_worker(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "DECIDER_SECONDS", 0.1)
+    back = threading.Event()
+
+    def decide(context: Context) -> Decision:
+        back.wait(60)
+        return Finish("too late")
+
+    run = start(decider=decide)
+    for _ in range(3):
+        drive_when_due(run)
+    back.set()
+    assert run.state == RunState.FAILED
+    assert "no answer within" in run.error
+    wait_until(lambda: abandoned() == 0)
 
 
 def test_a_decider_cannot_change_the_input_of_its_run(start: Start) -> None:
