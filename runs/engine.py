@@ -319,7 +319,9 @@ def _set_aside(work: Work, error: Exception) -> bool:
     with suppress(Exception):  # what was learned may be the very thing that cannot be stored
         keep_as_late_evidence(seen)
     try:
-        work.release(wake_in=SET_ASIDE_SECONDS, attempt_outcome="lost")
+        # Longer each time: what fails the same way again wants a person, not another try.
+        wait = SET_ASIDE_SECONDS * 2 ** min(max(work.attempt - 1, 0), 6)
+        work.release(wake_in=wait, attempt_outcome="lost")
     except LeaseLost:
         return False
     except Exception:  # noqa: BLE001  the lease ends by itself; the first error is the one to see

@@ -12,7 +12,6 @@ what comes next (`engine.py`).
 import hashlib
 import json
 import time
-from copy import deepcopy
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, assert_never
@@ -25,10 +24,10 @@ from runs.agents import Agent
 from runs.decisions import ToolCall
 from runs.lease import lease_seconds, margin_seconds
 from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
-from runs.state import OperationEvent, OperationStatus, RunEvent, RunState
+from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
 from tools import Call, EffectType
-from tools.canonical import digest
+from tools.canonical import canonical_json, digest
 from tools.errors import InvalidArguments, InvalidPayload, UnknownTool
 from tools.execution import execute
 from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent
@@ -70,8 +69,11 @@ def plan_operation(work: Work, *, agent: Agent, ordinal: int, call: ToolCall) ->
     )
     operation.idempotency_key = operation.id
     try:
-        spec = _allowed_tool(agent, call.tool)
+        spec = get_tool(call.tool)
+        # First of all: what is sensitive is hidden of a refused call too.
         _copy_declaration(operation, spec)
+        if call.tool not in agent.tools:
+            raise UnknownTool(call.tool, near=agent.tools)
         operation.arguments = spec.validate(operation.arguments)
     except (UnknownTool, InvalidArguments, InvalidPayload) as error:
         operation.arguments_digest = digest(operation.arguments)
@@ -138,8 +140,9 @@ def build_call(work: Work, operation: ToolOperation, *, seconds: float) -> Call:
         attempt=operation.attempts,
         run_id=str(work.run_id),
         step_number=work.step_number,
-        # A copy: what a tool does to it changes neither the record nor what is scrubbed.
-        arguments=deepcopy(operation.arguments),
+        # In canonical form, so that a repeat leaves as the same bytes although the database
+        # keeps keys in another order; and a copy, so that a tool cannot change the record.
+        arguments=json.loads(canonical_json(operation.arguments)),
         expires_at_monotonic=time.monotonic() + seconds,
         deadline=work.now + timedelta(seconds=seconds),
     )
@@ -190,12 +193,6 @@ def keep_as_late_evidence(observations: list[ToolObservation]) -> None:
             run_id=observation.run_id,
             operation_id=observation.operation_id,
         )
-
-
-def _allowed_tool(agent: Agent, name: str) -> ToolSpec:
-    if name not in agent.tools:
-        raise UnknownTool(name, near=agent.tools)
-    return get_tool(name)
 
 
 def _refuse(work: Work, operation: ToolOperation, error: str, *, rule: str) -> ToolOperation:
@@ -341,22 +338,3 @@ def open_operation(work: Work) -> ToolOperation | None:
         if operation.settled_at is None:
             return operation
     return None
-
-
-__all__ = [
-    "KEY_MARGIN",
-    "LEASE_TOO_SHORT",
-    "OperationStatus",
-    "build_call",
-    "cancel_operation",
-    "commit_operation",
-    "keep_as_late_evidence",
-    "lose_outcome",
-    "open_operation",
-    "operation_id",
-    "outlives_lease",
-    "park_unknown",
-    "perform",
-    "plan_operation",
-    "reject_operation",
-]

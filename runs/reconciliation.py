@@ -10,7 +10,7 @@ id, key and arguments.
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Literal, assert_never
+from typing import Final, Literal, assert_never
 
 from runs import events
 from runs.lease import margin_seconds
@@ -33,6 +33,7 @@ from runs.recovery import (
     NeedsPerson,
     Proof,
     Record,
+    Recovery,
     Reject,
     SendSameKey,
     recover,
@@ -58,9 +59,11 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
         found = _ask_provider(work, operation, spec)
         evidence.append(found)
         answer = recover(_gather(work, operation, spec, evidence, found=found))
+    if work.cancel_requested_by is not None:
+        answer = _without_sending(answer)
     match answer:
-        case Record(proof=Proof(result=result, external_ref=external_ref)):
-            reason = f"reconciled: {_where_from(evidence)} proves the effect"
+        case Record(proof=Proof(result=result, external_ref=external_ref, source=source)):
+            reason = f"reconciled: {source} proves the effect"
             commit_operation(
                 work, operation, result=result, external_ref=external_ref, reason=reason
             )
@@ -88,6 +91,17 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
             raise AssertionError("recover asked for a second look-up in one round")
         case _ as never:
             assert_never(never)
+
+
+def _without_sending(answer: Recovery) -> Recovery:
+    """A run that is to be cancelled settles what may have happened; it makes nothing happen."""
+    match answer:
+        case CallAgain():
+            return Reject("cancelled before there was an answer")
+        case SendSameKey():
+            return NeedsPerson("cancelled while unknown: sending it again could make it happen")
+        case _:
+            return answer
 
 
 def _wait_for_person(work: Work) -> bool:
@@ -183,8 +197,18 @@ def _negative(
 def _proof(evidence: Sequence[ToolObservation]) -> Proof | None:
     for seen in evidence:
         if seen.verdict == Verdict.COMMITTED:
-            return Proof(result=seen.result, external_ref=seen.external_ref)
+            return Proof(
+                result=seen.result,
+                external_ref=seen.external_ref,
+                source=_WHERE_FROM.get(Source(seen.source), "an answer"),
+            )
     return None
+
+
+_WHERE_FROM: Final = {
+    Source.LOOK_UP: "the provider's look-up",
+    Source.STALE_WORKER: "the late answer to an earlier worker",
+}
 
 
 def _refused(evidence: Sequence[ToolObservation]) -> str | None:
@@ -193,13 +217,3 @@ def _refused(evidence: Sequence[ToolObservation]) -> str | None:
         if seen.source != Source.LOOK_UP:
             return seen.detail if seen.verdict == Verdict.REJECTED else None
     return None
-
-
-def _where_from(evidence: Sequence[ToolObservation]) -> str:
-    for seen in evidence:
-        if seen.verdict == Verdict.COMMITTED:
-            return {
-                Source.LOOK_UP: "the provider's look-up",
-                Source.STALE_WORKER: "the late answer to an earlier worker",
-            }.get(Source(seen.source), "an answer")
-    return "evidence"

@@ -40,8 +40,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Proof:
+    """What happened, and which evidence says so (in words)."""
+
     result: Any
     external_ref: str
+    source: str = "evidence"
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,20 @@ from runs.agents import get_agent
 from runs.errors import UnknownAgent
 from runs.models import ToolOperation
 from tools.errors import UnknownTool
+from tools.redaction import scrub
 from tools.registry import get_tool
 
 
 def names_of_operation(operation: ToolOperation) -> frozenset[str]:
     """No query: what its row says, and what its tool says today."""
     return frozenset(operation.sensitive) | _declared([operation.tool])
+
+
+def without_secrets(text: str, operation: ToolOperation | None) -> str:
+    """A text about an operation without the values that are hidden of it."""
+    if operation is None:
+        return text
+    return scrub(text, operation.arguments, names_of_operation(operation))
 
 
 def names_of_run(*, run_id: UUID, agent: str) -> frozenset[str]:

@@ -20,10 +20,10 @@ from pydantic import Field
 
 from runs.models import ModelDecision, StepAttempt, ToolObservation, ToolOperation, Transition
 from runs.paging import Cursor, Page
-from runs.sensitive import names_of_operation
+from runs.sensitive import names_of_operation, without_secrets
 from runs.shapes import TimelineEntry
 from runs.state import OperationEvent, RunEvent
-from tools.redaction import redact, scrub
+from tools.redaction import redact
 
 PAGE_SIZE: Final = 500
 # Beyond every version and id.
@@ -212,7 +212,7 @@ def _of_observation(row: ToolObservation, around: _Around, seq: int) -> Timeline
     operation = around.operations[row.operation_id]
     attempt = around.attempts.get((operation.step_number, row.fence_token))
     looked_up = row.source == ToolObservation.Source.LOOK_UP
-    said = _without_secrets(row.detail, operation)
+    said = without_secrets(row.detail, operation)
     return TimelineEntry(
         at=row.observed_at,
         seq=seq,
@@ -262,15 +262,9 @@ def _evidence_of_edge(
 def _scrub_edge(row: Transition, around: _Around) -> str:
     """The reason of an edge; a run's edge may quote what an operation of its step ran into."""
     if row.operation_id is not None:
-        return _without_secrets(row.why, around.operations[row.operation_id])
+        return without_secrets(row.why, around.operations[row.operation_id])
     text = row.why
     for operation in around.operations.values():
         if operation.step_number == row.step_number:
-            text = _without_secrets(text, operation)
+            text = without_secrets(text, operation)
     return text
-
-
-def _without_secrets(text: str, operation: ToolOperation | None) -> str:
-    if operation is None:
-        return text
-    return scrub(text, operation.arguments, names_of_operation(operation))

@@ -34,6 +34,7 @@ from runs.state import (
     next_run_state,
 )
 from runs.statement import Held
+from tools import EffectType
 from tools.redaction import bound_text
 
 
@@ -225,5 +226,5 @@ def to_observed(operation: ToolOperation) -> Observed:
         result=operation.result,
         error=operation.error,
         external_ref=operation.external_ref,
-        is_write=operation.effect_type not in {"READ", ""},
+        is_write=bool(operation.effect_type) and EffectType(operation.effect_type).is_write,
     )

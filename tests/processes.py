@@ -64,7 +64,7 @@ class Servers:
 
 
 def of_this_test() -> Servers:
-    """The servers of the test session, with the test database in the place of the real one."""
+    """The servers that all tests share, with the test database in the place of the real one."""
     url = in_database(settings.DATABASE_URL, str(connection.settings_dict["NAME"]))
     return Servers(database_url=url, broker_url=settings.CELERY_BROKER_URL)
 

@@ -25,6 +25,11 @@ from tools.policy import check_expression
 from tools.registry import all_tools
 from tools.spec import ToolSpec
 
+# What a column holds, and what a date can be.
+LONGEST_NAME = 100
+LONGEST_TIMEOUT = timedelta(days=1)
+LONGEST_RETENTION = timedelta(days=36_500)
+
 
 def check_tools(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     """All messages about all registered tools; Django's check interface."""
@@ -146,6 +151,49 @@ def _numbers(spec: ToolSpec) -> Iterator[CheckMessage]:
         )
 
 
+def _sizes(spec: ToolSpec) -> Iterator[CheckMessage]:
+    named = {"the tool's name": spec.name, "provider": spec.provider_name, "account": spec.account}
+    for what, text in named.items():
+        if len(text) > LONGEST_NAME:
+            yield Error(
+                f"{what} has {len(text)} characters.",
+                hint=f"Use at most {LONGEST_NAME}.",
+                obj=_named(spec),
+                id="tools.E015",
+            )
+    kept = spec.idempotency_retention
+    if spec.timeout_policy.seconds > LONGEST_TIMEOUT.total_seconds():
+        yield Error(
+            f"timeout_policy: {spec.timeout_policy.seconds} seconds hold a run for too long.",
+            hint=f"Use at most {LONGEST_TIMEOUT}; ask for longer work and look it up later.",
+            obj=_named(spec),
+            id="tools.E016",
+        )
+    if kept is not None and kept > LONGEST_RETENTION:
+        yield Error(
+            "idempotency_retention is beyond what a date can hold.",
+            hint=f"Use at most {LONGEST_RETENTION.days} days for keys that never expire.",
+            obj=_named(spec),
+            id="tools.E017",
+        )
+
+
+def _not_served(spec: ToolSpec) -> Iterator[CheckMessage]:
+    given = {
+        "on_repeated_intent": spec.on_repeated_intent != "return_recorded",
+        "intent_scope": spec.intent_scope != "run",
+        "resource_version": spec.resource_version is not None,
+        "compensation_handler": spec.compensation_handler is not None,
+    }
+    for field in (field for field, is_given in given.items() if is_given):
+        yield Warning(
+            f"{field} is recorded and not acted on yet.",
+            hint="Do not rely on it in this version.",
+            obj=_named(spec),
+            id="tools.W005",
+        )
+
+
 def _handlers(spec: ToolSpec) -> Iterator[CheckMessage]:
     for field in ("reconcile_handler", "compensation_handler", "resource_version"):
         handler = getattr(spec, field)
@@ -227,6 +275,8 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[CheckMessage]], ...] = (
     _approval,
     _argument_names,
     _numbers,
+    _sizes,
     _handlers,
+    _not_served,
     _weak,
 )

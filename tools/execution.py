@@ -145,8 +145,9 @@ def _run_tool(*, spec: ToolSpec, call: Call, bound: dict[str, Any]) -> Outcome:
 def _read_failure(error: BaseException, *, call: Call) -> Outcome:
     outcome = classify(error)
     guessed = isinstance(outcome, Unsent) and not isinstance(error, NotSent)
-    if guessed and call.timeouts_given > 1:
-        # One request could not be sent, but the function had asked for the time of another.
+    if guessed and call.timeouts_given != 1:
+        # One request could not be sent, but there may have been another: `remaining` was
+        # asked for twice, or never, so how many there were is not known.
         return Unknown(
             f"{outcome.reason}; an earlier request of this call may have left", "connect"
         )

@@ -18,6 +18,7 @@ from runs.admin.show import (
     when,
 )
 from runs.models import AgentRun, Transition
+from runs.sensitive import without_secrets
 
 
 @admin.register(Transition)
@@ -28,6 +29,9 @@ class JournalAdmin(ReadOnlyAdmin):
         "run_id",
         "version",
         "operation_id",
+        "operation__tool",
+        "operation__arguments",
+        "operation__sensitive",
         "event",
         "from_state",
         "to_state",
@@ -38,6 +42,8 @@ class JournalAdmin(ReadOnlyAdmin):
         "attempt",
         "at",
     )
+    list_select_related = ("operation",)
+    record_related = ("operation",)
     empty = "The journal is empty: its first row is written with the first run."
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
@@ -63,7 +69,7 @@ class JournalAdmin(ReadOnlyAdmin):
 
     @admin.display(description="reason")
     def reason(self, edge: Transition) -> Cell:
-        return line(edge.why)
+        return line(_reason(edge))
 
     @admin.display(description="actor")
     def actor(self, edge: Transition) -> Cell:
@@ -90,7 +96,7 @@ class JournalAdmin(ReadOnlyAdmin):
                 Fact("Run", run_link(edge.run_id)),
                 Fact("Operation", operation_link(edge.operation_id)),
                 Fact("Event", line(edge.event)),
-                Fact("Reason", line(edge.why, PARAGRAPH)),
+                Fact("Reason", line(_reason(edge), PARAGRAPH)),
                 Fact("Actor", line(edge.actor)),
                 Fact("Fencing token", str(edge.fence_token)),
                 Fact("Step and attempt", _place(edge)),
@@ -108,3 +114,7 @@ def _place(edge: Transition) -> Cell:
     if not edge.step_number:
         return "before the first"
     return format_html("step {} <small>attempt {}</small>", edge.step_number, edge.attempt)
+
+
+def _reason(edge: Transition) -> str:
+    return without_secrets(edge.why, edge.operation)

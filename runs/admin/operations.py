@@ -38,9 +38,8 @@ from runs.models import (
     ToolOperation,
     Transition,
 )
-from runs.sensitive import names_of_operation
+from runs.sensitive import names_of_operation, without_secrets
 from runs.state import OperationStatus
-from tools.redaction import scrub
 
 VERDICT_TONES: dict[str, Tone] = {
     ToolObservation.Verdict.COMMITTED: "success",
@@ -157,7 +156,7 @@ class OperationAdmin(ReadOnlyAdmin):
             meaning=MEANINGS[OperationStatus(operation.status)],
             facts=_facts(operation),
             parts=[
-                *_notices(operation, hidden),
+                *_notices(operation),
                 json_block("Arguments", operation.arguments, hidden),
                 json_block("Result", operation.result, hidden),
                 *self.section(
@@ -210,6 +209,8 @@ class ObservationAdmin(ReadOnlyAdmin):
     list_select_related = ("operation",)
     list_only = (
         "operation__tool",
+        "operation__arguments",
+        "operation__sensitive",
         "run_id",
         "source",
         "verdict",
@@ -248,7 +249,7 @@ class ObservationAdmin(ReadOnlyAdmin):
 
     @admin.display(description="detail")
     def detail(self, seen: ToolObservation) -> Cell:
-        return line(seen.detail, 100)
+        return line(without_secrets(seen.detail, seen.operation), 100)
 
     @admin.display(description="about send")
     def send(self, seen: ToolObservation) -> Cell:
@@ -265,7 +266,7 @@ class ObservationAdmin(ReadOnlyAdmin):
     def record(self, request: HttpRequest, seen: ToolObservation) -> Record:
         operation = seen.operation
         hidden = names_of_operation(operation)
-        detail = scrub(seen.detail, operation.arguments, hidden)
+        detail = without_secrets(seen.detail, operation)
         return Record(
             title=f"Observation of {operation.tool}",
             state=badge(seen.get_verdict_display(), VERDICT_TONES[seen.verdict]),
@@ -316,7 +317,7 @@ def _facts(operation: ToolOperation) -> list[Fact]:
     return facts
 
 
-def _notices(operation: ToolOperation, hidden: frozenset[str]) -> list[Notice]:
+def _notices(operation: ToolOperation) -> list[Notice]:
     notices = []
     if operation.status == OperationStatus.UNKNOWN:
         asked = format_html(
@@ -327,7 +328,7 @@ def _notices(operation: ToolOperation, hidden: frozenset[str]) -> list[Notice]:
         notices.append(Notice("uncertain", "Effect uncertain", [asked]))
     if operation.error:
         tone: Tone = "uncertain" if operation.status == OperationStatus.UNKNOWN else "danger"
-        error = scrub(operation.error, operation.arguments, hidden)
+        error = without_secrets(operation.error, operation)
         notices.append(Notice(tone, "Last error", [line(error, PARAGRAPH)]))
     return notices
 

@@ -215,6 +215,8 @@ class ReadOnlyAdmin(BaseAdmin):
         assert isinstance(other, ReadOnlyAdmin)
         if not other.has_view_permission(request):
             return []
+        if isinstance(other.list_select_related, tuple) and other.list_select_related:
+            rows = rows.select_related(*other.list_select_related)
         found = list(rows.only(*other.list_only)[: limit + 1])
         more = f"The newest {limit} are shown; see all" if len(found) > limit else "Open as a list"
         return [

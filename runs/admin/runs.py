@@ -52,8 +52,9 @@ from runs.models import (
     ToolOperation,
     Transition,
 )
-from runs.sensitive import names_of_run
+from runs.sensitive import names_of_run, without_secrets
 from runs.state import FINAL_STATES, PERSON_STATES, OperationStatus, RunState
+from tools.redaction import scrub
 
 ROWS: Final = 20
 JOURNAL_ROWS: Final = 200
@@ -175,7 +176,7 @@ class RunAdmin(ReadOnlyAdmin):
             meaning=MEANINGS[RunState(run.state)],
             facts=_facts(run),
             parts=[
-                *_notices(run),
+                *_notices(run, hidden),
                 *self._tables(request, run),
                 text_block("Objective", run.objective),
                 json_block("Input", run.input, hidden),
@@ -279,7 +280,7 @@ def _facts(run: AgentRun) -> list[Fact]:
     return facts
 
 
-def _notices(run: AgentRun) -> list[Notice]:
+def _notices(run: AgentRun, hidden: frozenset[str]) -> list[Notice]:
     notices = []
     if run.uncertain:
         unknown = run.operations.filter(status=OperationStatus.UNKNOWN).order_by(
@@ -288,7 +289,8 @@ def _notices(run: AgentRun) -> list[Notice]:
         lines = [_uncertain(operation) for operation in unknown[:ROWS]]
         notices.append(Notice("uncertain", "Effect uncertain", lines))
     if run.error:
-        notices.append(Notice("danger", "Error", [line(run.error, 2_000)]))
+        error = scrub(run.error, {"input": run.input}, hidden)
+        notices.append(Notice("danger", "Error", [line(error, 2_000)]))
     return notices
 
 
@@ -299,7 +301,7 @@ def _uncertain(operation: ToolOperation) -> SafeString:
         operation_link(operation.pk),
         when(operation.unknown_since),
         when(operation.next_reconcile_at),
-        line(operation.error, 500),
+        line(without_secrets(operation.error, operation), 500),
     )
 
 

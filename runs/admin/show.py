@@ -4,7 +4,7 @@ Guarantees: everything returned as `SafeString` is escaped; text of strangers is
 to a stated length, and characters that hide, or turn the direction of, other text
 are written out as escapes. A state is never told by colour alone.
 
-Does not hide secrets: `hidden.py` says which names are, and `json_block` applies it.
+Does not hide secrets: `runs/sensitive.py` says which names are, `json_block` applies it.
 """
 
 import json

@@ -1,6 +1,6 @@
 """A gate of which many threads of many processes come out at once.
 
-The gate is an advisory lock: the test holds it until as many sessions as it expects are
+The gate is an advisory lock: the test holds it until as many connections as it expects are
 seen waiting for it, so nobody is early and nothing is left to luck.
 """
 
@@ -16,7 +16,7 @@ from tests.crash.driving import become_a_worker
 from tests.processes import of_this_test, wait_until
 
 _GATE = 7_301_999
-# Sessions of this database that wait for an advisory lock.
+# Connections to this database that wait for an advisory lock.
 WAITING = """
     SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
     WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()
@@ -25,7 +25,7 @@ WAITING = """
 
 @contextmanager
 def gate(*, expected: int) -> Iterator[None]:
-    """Closed inside the block; at its end it opens once `expected` sessions stand before it."""
+    """Closed inside the block; at its end it opens once `expected` connections stand before it."""
     with psycopg.connect(of_this_test().database_url, autocommit=True) as held:
         held.execute("SELECT pg_advisory_lock(%s)", [_GATE])
         yield
@@ -34,7 +34,7 @@ def gate(*, expected: int) -> Iterator[None]:
             found = held.execute(WAITING).fetchone()
             return found is not None and found[0] == expected
 
-        wait_until(all_wait, what=f"{expected} sessions stand before the gate")
+        wait_until(all_wait, what=f"{expected} connections stand before the gate")
 
 
 def go_through_at_once(action: Callable[[], str], *, threads: int, log: str) -> None:

@@ -1,7 +1,7 @@
 """A message is a hint: lost, doubled, late or impossible to send, the run goes on.
 
 The broker of these tests is one of their own, so that it can be emptied and stopped.
-`start_agent` hints at the session's broker, where nobody listens: for the workers here
+`start_agent` hints at the broker that all tests share, where nobody listens: for the workers here
 every such hint is lost.
 """
 

@@ -116,7 +116,7 @@ def work(forks: None, provider: ProviderProcess, new_log: NewLog) -> Iterator[Wo
 
 @pytest.fixture
 def celery(transactional_db: None, provider: ProviderProcess, tmp_path: Path) -> Iterator[Celery]:
-    """Starts Celery's processes on the servers of the session, by default with short leases."""
+    """Starts Celery's processes on the servers that all tests share, with short leases."""
     env = {"SHOP_PAYMENTS_URL": provider.url}
     with Celery(of_this_test(), log_dir=tmp_path, env=env) as started:
         yield started

@@ -31,7 +31,7 @@ ORDERLY = signal.SIGINT  # open transactions are broken off
 
 @dataclass(frozen=True)
 class Lane:
-    """Servers that are not the session's: read by SQL, driven by commands."""
+    """Servers of a test's own: read by SQL, driven by commands."""
 
     servers: Servers
 

@@ -13,11 +13,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any
 
+import httpx2
 import pytest
 from django.db import connection, transaction
 from pydantic import AfterValidator
 
 from runs import CallTools, Context, Decision, Finish, ToolCall, engine
+from runs.access import operator
+from runs.commands import cancel_run
 from runs.models import AgentRun, ToolObservation, Transition
 from runs.state import RunState
 from runs.timeline import read_timeline
@@ -31,7 +34,7 @@ from tests.database.kit import (
     operation_of,
     scripted_tool,
 )
-from tools import Call, EffectType, NotSent, Reconciled, Rejected, tool
+from tools import Call, EffectType, NotSent, Reconciled, Rejected, Retry, tool
 from tools.execution import abandoned, in_flight
 
 pytestmark = ON_DATABASE
@@ -152,6 +155,75 @@ def test_a_key_that_may_be_forgotten_before_the_deadline_is_not_used_again(start
     drive_when_due(run)
     assert run.state == RunState.WAITING_FOR_RESOLUTION
     assert len(script.calls) == 1
+
+
+def test_a_refused_connection_proves_nothing_when_nobody_knows_how_many_requests_there_were(
+    start: Start,
+) -> None:
+    def act(call: Call) -> None:
+        # The first request of this function may have taken effect; it asked for no time-out.
+        raise httpx2.ConnectError("refused")
+
+    script = scripted_tool(act, act, act, effect=EffectType.NON_IDEMPOTENT_WRITE)
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    drive_when_due(run)
+    assert len(script.calls) == 1
+    assert run.state == RunState.WAITING_FOR_RESOLUTION
+
+
+def test_a_repeat_hands_over_the_same_bytes(start: Start) -> None:
+    sent: list[str] = []
+
+    @tool(
+        provider=KEYED,
+        effect_type=EffectType.IDEMPOTENT_WRITE,
+        retry_policy=Retry(max_attempts=3, first_delay=1.0),
+    )
+    def post(call: Call, body: dict[str, Any]) -> str:
+        """Post a body."""
+        sent.append(json.dumps([dict(call.arguments), body]))
+        if len(sent) == 1:
+            raise ConnectionResetError("lost")
+        return "done"
+
+    body = {"zebra": 1, "a": {"long_name": 1, "b": 2, "c": -0.0, "d": 1.0}, "é": [3, "x"]}
+    run = start(decider=call_once(ToolCall("post", body=body)), tools=("post",))
+    drive(run)
+    drive_when_due(run)
+    assert run.result == "done"
+    assert sent[0] == sent[1]
+
+
+def test_a_call_that_the_agent_may_not_make_hides_its_secrets_too(start: Start) -> None:
+    @tool(effect_type=EffectType.NON_IDEMPOTENT_WRITE, sensitive=("card",))
+    def charge(call: Call, card: str) -> None:
+        """Charge a card."""
+
+    run = start(decider=call_once(ToolCall("charge", card=CARD)))
+    drive(run)
+    operation = operation_of(run)
+    assert (operation.status, operation.sensitive) == ("CANCELLED", ["card"])
+
+
+@pytest.mark.parametrize(
+    ("effect", "state"),
+    [
+        (EffectType.READ, RunState.CANCELLED),
+        (EffectType.IDEMPOTENT_WRITE, RunState.WAITING_FOR_RESOLUTION),
+    ],
+)
+def test_a_run_that_is_to_be_cancelled_sends_nothing_again(
+    start: Start, effect: EffectType, state: RunState
+) -> None:
+    script = scripted_tool(ConnectionResetError("lost"), 7, effect=effect)
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    cancel_run(actor=operator(), run_id=run.id)
+    drive_when_due(run)
+    drive_when_due(run)
+    assert len(script.calls) == 1
+    assert run.state == state
 
 
 # -- Look-ups -----------------------------------------------------------------------------------
