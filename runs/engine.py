@@ -20,7 +20,7 @@ from uuid import UUID
 from runs import deciders, decisions, events
 from runs.agents import Agent, get_agent
 from runs.change import Change, NewDecision
-from runs.context import encode_checkpoint
+from runs.context import Context, encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
 from runs.errors import LeaseLost, UnknownAgent
 from runs.lease import claim, heartbeat, margin_seconds
@@ -178,10 +178,11 @@ def _open_step(work: Work) -> None:
 def _decide(work: Work, agent: Agent) -> bool:
     """Ask the decider and plan what it said. False when the run was parked or failed."""
     work.commit()
+    context = work.context
     work.lease.expect(DECIDER_SECONDS + margin_seconds())
     events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
     try:
-        decision, body = _ask(work, agent)
+        decision, body = _ask(agent, context)
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
         return _decider_failed(work, error)
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
@@ -204,16 +205,16 @@ def _decide(work: Work, agent: Agent) -> bool:
     return True
 
 
-def _ask(work: Work, agent: Agent) -> tuple[Decision, dict[str, Any]]:
+def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:
     """The decider's answer as it will be stored; raises whatever makes it unusable.
 
     Asked in a thread of its own, as tools are called: one that never answers costs a try,
     and what it does to its database connection does not reach ours.
     """
-    ask = partial(deciders.ask, agent.decider, work.context)
+    ask = partial(deciders.ask, agent.decider, context)
     body = decisions.encode(run_within(ask, seconds=DECIDER_SECONDS))
     check_json(body, field="decision")
-    decision = decisions.decode(body, where=f"run {work.run_id} step {work.step_number}")
+    decision = decisions.decode(body, where=f"run {context.run_id} step {context.step_number}")
     if isinstance(decision, CallTools) and not 0 < len(decision.calls) <= MAX_CALLS:
         raise ValueError(f"a decision calls 1 to {MAX_CALLS} tools, not {len(decision.calls)}")
     return decision, body
