@@ -25,7 +25,13 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import psycopg
-from django.db import InterfaceError, OperationalError, connection
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    InterfaceError,
+    OperationalError,
+    connection,
+    connections,
+)
 
 from runs import events
 from runs.change import Change
@@ -76,12 +82,13 @@ def commit_if_held(held: Held, change: Change) -> Written:
 
 def require_no_transaction() -> None:
     """Raise InsideTransaction where a commit would not be one yet."""
-    raw = connection.connection
+    # The wrapper itself: each attribute of Django's `connection` is looked up by thread anew.
+    ours = connections[DEFAULT_DB_ALIAS]
+    raw = ours.connection
     begun = raw is not None and (
-        not connection.autocommit
-        or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+        not ours.autocommit or raw.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE
     )
-    if connection.in_atomic_block or begun:
+    if ours.in_atomic_block or begun:
         raise InsideTransaction()
 
 
@@ -95,8 +102,9 @@ _BROKEN: Final = (
 
 
 def _execute(sql: str, values: dict[str, Any]) -> Written | None:
-    connection.ensure_connection()
-    raw = cast("psycopg.Connection[Any]", connection.connection)
+    ours = connections[DEFAULT_DB_ALIAS]
+    ours.ensure_connection()
+    raw = cast("psycopg.Connection[Any]", ours.connection)
     text, names = _numbered(sql)
     with psycopg.RawCursor(raw) as cursor:
         cursor.execute(text, [values[name] for name in names], prepare=True)

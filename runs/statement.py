@@ -292,22 +292,37 @@ def _add_observation(
 
 
 def _add_edges(edges: list[Edge], parts: list[str], values: dict[str, Any]) -> None:
-    # One JSON value, whatever the number of edges: an array per column costs more to encode.
-    values["edges"] = json.dumps(
-        [
-            [edge.operation_id, edge.event, edge.from_state, edge.to_state, edge.reason,
-             edge.step_number, edge.attempt]
-            for edge in edges
-        ]
-    )  # fmt: skip
+    values |= {
+        "edge_operation": _text_array(edge.operation_id for edge in edges),
+        "edge_event": _text_array(edge.event for edge in edges),
+        "edge_from": _text_array(edge.from_state for edge in edges),
+        "edge_to": _text_array(edge.to_state for edge in edges),
+        "edge_reason": _text_array(edge.reason for edge in edges),
+        "edge_step": _text_array(str(edge.step_number) for edge in edges),
+        "edge_attempt": _text_array(str(edge.attempt) for edge in edges),
+    }
     parts.append("""journal AS (
         INSERT INTO runs_transition
             (run_id, version, operation_id, event, from_state, to_state, reason, actor,
              fence_token, step_number, attempt)
-        SELECT held.id, held.version, edge->>0, edge->>1, edge->>2, edge->>3, edge->>4,
-               %(actor)s::text, held.fence_token, (edge->>5)::int, (edge->>6)::int
-        FROM held, json_array_elements(%(edges)s::json) WITH ORDINALITY AS listed (edge, place)
-        ORDER BY place)""")
+        SELECT held.id, held.version, edge.operation, edge.event, edge.source, edge.target,
+               edge.reason, %(actor)s::text, held.fence_token, edge.step, edge.attempt
+        FROM held, unnest(%(edge_operation)s::text[], %(edge_event)s::text[],
+                          %(edge_from)s::text[], %(edge_to)s::text[], %(edge_reason)s::text[],
+                          %(edge_step)s::int[], %(edge_attempt)s::int[])
+             WITH ORDINALITY
+             AS edge (operation, event, source, target, reason, step, attempt, place)
+        ORDER BY edge.place)""")
+
+
+def _text_array(items: Iterable[str | None]) -> str:
+    """An array in PostgreSQL's text form: psycopg's own encoder costs ten times as much."""
+    return "{" + ",".join("NULL" if one is None else _quote(one) for one in items) + "}"
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _json(value: Any) -> str | None:
