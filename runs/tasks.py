@@ -8,17 +8,21 @@ from uuid import UUID, uuid4
 
 import structlog
 from celery import shared_task
-from celery.signals import worker_init, worker_shutting_down
+from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 
 from runs import engine, sweeps
 from runs.models import ToolOperation
 from runs.wake import hint
-from tools.execution import abandoned
+from tools.execution import abandoned, wait_until_back
 
 log = structlog.get_logger(__name__)
 
 # Functions that ignored their deadline and still run. Beyond this the process is replaced.
 MOST_ABANDONED = 16
+
+# At its end a worker waits this long for functions past their deadline: what they say late
+# is evidence, and lost with the process.
+LATE_ANSWER_SECONDS = 5.0
 
 # One name per worker process, new at every start.
 OWNER = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
@@ -57,6 +61,11 @@ def _advance(run_id: str) -> None:
 @worker_init.connect
 def _start(**_: Any) -> None:
     engine.drain(on=False)
+
+
+@worker_shutdown.connect
+def _hear_late_answers(**_: Any) -> None:
+    wait_until_back(seconds=LATE_ANSWER_SECONDS)
 
 
 @worker_shutting_down.connect

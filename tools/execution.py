@@ -12,6 +12,7 @@ import contextvars
 import logging
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -118,6 +119,17 @@ def in_flight() -> frozenset[str]:
     """Operation ids whose function has not returned yet in this process, deadline or not."""
     with _running_lock:
         return frozenset(_running)
+
+
+def wait_until_back(*, seconds: float) -> bool:
+    """Wait for the functions that are still out, so that their answers are heard; False if some
+    are not back in time. For a process that is about to end."""
+    until = time.monotonic() + seconds
+    while in_flight():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _perform(*, spec: ToolSpec, call: Call, bound: dict[str, Any]) -> Outcome:
