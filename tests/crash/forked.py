@@ -34,7 +34,11 @@ def fork_server(servers: Servers) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(outside)
-    yield
+    try:
+        yield
+    finally:
+        # Waits for its end, which otherwise comes a moment after ours.
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 class Child:
