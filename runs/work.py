@@ -78,7 +78,8 @@ class Work:
     @property
     def context(self) -> Context:
         if self.window is None:
-            self.window = deque(load_window(run_id=self.run_id), maxlen=WINDOW)
+            seen = load_window(run_id=self.run_id, before_step=self.step_number)
+            self.window = deque(seen, maxlen=WINDOW)
         return Context(
             run_id=str(self.run_id),
             agent=self.agent,
@@ -193,25 +194,31 @@ def load(work: Work) -> None:
 def _read_step(work: Work) -> None:
     step = (
         Step.objects.select_related("decision")
-        .prefetch_related("operations")
         .filter(run_id=work.run_id, number=work.step_number, closed_at__isnull=True)
         .first()
     )
     if step is not None:
         work.step_id = step.pk
         work.attempt = step.attempts.count()
-        work.operations = sorted(step.operations.all(), key=lambda one: one.ordinal)
+        # By the run's own index: there is none by step.
+        operations = ToolOperation.objects.filter(run_id=work.run_id, step_number=step.number)
+        work.operations = list(operations.order_by("ordinal"))
         if hasattr(step, "decision"):
             work.decision = decisions.decode(
                 step.decision.body, where=f"run {work.run_id} step {step.number}"
             )
 
 
-def load_window(*, run_id: UUID) -> list[Observed]:
-    """The newest settled calls of a run, oldest first: one indexed query of bounded size."""
-    rows = ToolOperation.objects.filter(run_id=run_id, settled_at__isnull=False).order_by(
-        "-step_number", "-ordinal"
-    )
+def load_window(*, run_id: UUID, before_step: int) -> list[Observed]:
+    """The newest settled calls of a run, oldest first: one indexed query of bounded size.
+
+    Every step before the open one made a call, so the newest `WINDOW` calls are in the last
+    `WINDOW` steps. Said in the query, because a planner whose statistics are behind would
+    otherwise sort the whole run.
+    """
+    rows = ToolOperation.objects.filter(
+        run_id=run_id, step_number__gte=before_step - WINDOW, settled_at__isnull=False
+    ).order_by("-step_number", "-ordinal")
     return [to_observed(row) for row in reversed(rows[:WINDOW])]
 
 
