@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,44 +18,9 @@ from examples.shop.provider_process import (
     ProviderProcess,
     provider_process,
 )
+from tests.acceptance.soon import SOON, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-SOON = 5.0  # seconds
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProviderProcess]:
-    with provider_process(tmp_path_factory.mktemp("provider") / "ledger.sqlite3") as provider:
-        yield provider
-
-
-@pytest.fixture
-def provider(running: ProviderProcess) -> Iterator[ProviderProcess]:
-    yield running
-    running.clear_faults()
-    running.release()
-
-
-@pytest.fixture
-def name() -> str:
-    """An operation id that is this test's own: one provider serves the whole module."""
-    return uuid.uuid4().hex
-
-
-@pytest.fixture(scope="module")
-def http() -> Iterator[httpx2.Client]:
-    with httpx2.Client(transport=httpx2.HTTPTransport(), timeout=SOON) as client:
-        yield client
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether it holds soon."""
-    deadline = time.monotonic() + SOON
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 # -- Orders, refunds, keys ------------------------------------------------------

@@ -2,8 +2,6 @@
 
 import json
 import socket
-import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -12,35 +10,8 @@ import pytest
 
 from examples.shop.provider_process import (
     ProviderProcess,
-    provider_process,
 )
-
-SOON = 5.0  # seconds
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProviderProcess]:
-    with provider_process(tmp_path_factory.mktemp("provider") / "ledger.sqlite3") as provider:
-        yield provider
-
-
-@pytest.fixture
-def provider(running: ProviderProcess) -> Iterator[ProviderProcess]:
-    yield running
-    running.clear_faults()
-    running.release()
-
-
-@pytest.fixture
-def name() -> str:
-    """An operation id that is this test's own: one provider serves the whole module."""
-    return uuid.uuid4().hex
-
-
-@pytest.fixture(scope="module")
-def http() -> Iterator[httpx2.Client]:
-    with httpx2.Client(transport=httpx2.HTTPTransport(), timeout=SOON) as client:
-        yield client
+from tests.acceptance.soon import SOON
 
 
 @pytest.mark.parametrize(

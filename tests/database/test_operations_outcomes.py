@@ -71,12 +71,14 @@ def test_what_was_not_sent_is_tried_again_later_and_later(start: Start) -> None:
     for _ in range(2):
         drive_when_due(run)
         assert (run.state, run.lease_owner) == (RunState.TOOL_PREPARED, "")
-        waits.append(float(ask("SELECT EXTRACT(EPOCH FROM wake_at - now()) FROM runs_agentrun")))
+        waits.append(
+            float(ask("SELECT EXTRACT(EPOCH FROM wake_at - updated_at) FROM runs_agentrun"))
+        )
     drive_when_due(run)
     assert (run.state, len(script.calls)) == (RunState.COMPLETED, 3)
     # 2 and 4 seconds, of which up to a half is random.
-    assert 0.5 < waits[0] <= 2
-    assert 1.5 < waits[1] <= 4
+    # Both dates are of one statement, so a slow machine changes nothing.
+    assert 1 <= waits[0] <= 2 <= waits[1] <= 4
 
 
 def test_what_never_left_is_given_up_as_never_sent(start: Start) -> None:

@@ -1,0 +1,16 @@
+"""How long a test waits for what must come."""
+
+import time
+from collections.abc import Callable
+
+SOON = 5.0  # seconds
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether it holds soon."""
+    deadline = time.monotonic() + SOON
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
