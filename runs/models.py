@@ -1,8 +1,8 @@
-"""The execution model: eight kinds of rows that say where every run stands.
+"""The execution model: the kinds of rows that say where every run stands.
 
 Guarantees: with the triggers of `triggers.py`, every row here is either current
-truth (run, step, attempt, operation) or append-only evidence (decision,
-observation, checkpoint, transition). All times are the database's.
+truth (run, step, attempt, operation, worker) or append-only evidence (decision,
+observation, checkpoint, transition, incident). All times are the database's.
 
 Does not decide anything: rows are written by `commit.py` (a lease holder) and
 `commands.py` (a caller), and read by everybody.
@@ -10,9 +10,11 @@ Does not decide anything: rows are written by `commit.py` (a lease holder) and
 
 from typing import Any
 
+import pgtrigger
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils import timezone
 from uuid_utils.compat import uuid7
 
 from runs.state import UNCERTAIN_STATES, OperationStatus, RunState, edge_line
@@ -202,6 +204,19 @@ class ToolOperation(models.Model):
     arguments_digest = models.CharField(max_length=64)
     sensitive = models.JSONField(default=list)
     intent = models.CharField(max_length=64, blank=True)
+    holds_intent = models.CharField(
+        max_length=64,
+        null=True,
+        help_text="names the intent in its scope while this operation may carry it out or has",
+    )
+    repeats = models.ForeignKey(
+        "self",
+        models.CASCADE,
+        null=True,
+        related_name="repeated_by",
+        db_index=False,
+        help_text="the operation that has the same intent, and whose result answers this one",
+    )
     idempotency_key = models.CharField(max_length=255)
     key_expires_at = models.DateTimeField(null=True)
     policy_outcome = models.CharField(max_length=32, blank=True)
@@ -215,10 +230,17 @@ class ToolOperation(models.Model):
     in_flight_until = models.DateTimeField(
         null=True, help_text="until then an earlier send may still be on its way"
     )
+    settles_at = models.DateTimeField(
+        null=True, help_text="until then an earlier send may still take effect at the provider"
+    )
     unknown_since = models.DateTimeField(
         null=True, help_text="set by the first unknown outcome, cleared only by an answer"
     )
     next_reconcile_at = models.DateTimeField(null=True)
+    next_watch_at = models.DateTimeField(
+        null=True, help_text="closed, and looked up again then for an effect that came late"
+    )
+    watch_until = models.DateTimeField(null=True)
     external_ref = models.CharField(max_length=255, blank=True)
     result = models.JSONField(null=True)
     error = models.TextField(blank=True)
@@ -231,6 +253,7 @@ class ToolOperation(models.Model):
             models.UniqueConstraint(
                 name="operation_unique_place", fields=["run", "step_number", "ordinal"]
             ),
+            models.UniqueConstraint(name="operation_unique_intent", fields=["holds_intent"]),
             models.CheckConstraint(
                 name="operation_standing_is_dated",
                 condition=_sql(
@@ -256,11 +279,26 @@ class ToolOperation(models.Model):
                 condition=Q(status=OperationStatus.AWAITING_APPROVAL),
             ),
             models.Index(name="operation_newest", fields=["-created_at", "-id"]),
+            models.Index(
+                name="operation_watched",
+                fields=["next_watch_at"],
+                condition=Q(next_watch_at__isnull=False),
+            ),
+            models.Index(
+                name="operation_repeats", fields=["repeats"], condition=Q(repeats__isnull=False)
+            ),
         ]
         triggers = OPERATION_TRIGGERS
 
     def __str__(self) -> str:
         return f"{self.tool} {self.id}"
+
+    @property
+    def may_be_in_flight(self) -> bool:
+        """Whether an earlier send may yet take effect, by this machine's clock: for display."""
+        if self.status not in (OperationStatus.RUNNING, OperationStatus.UNKNOWN):
+            return False
+        return self.settles_at is None or self.settles_at > timezone.now()
 
 
 class ToolObservation(models.Model):
@@ -269,6 +307,7 @@ class ToolObservation(models.Model):
     class Source(models.TextChoices):
         WORKER = "worker", "The worker that sent it"
         STALE_WORKER = "stale_worker", "A worker whose lease or deadline was over"
+        TAKE_OVER = "take_over", "The worker that found its sender gone"
         LOOK_UP = "look_up", "A question to the provider"
         PERSON = "person", "A person"
 
@@ -279,6 +318,7 @@ class ToolObservation(models.Model):
         UNKNOWN = "unknown", "It may or may not have happened"
         NOT_FOUND = "not_found", "The provider does not know it (yet)"
         INDETERMINATE = "indeterminate", "The provider could not say"
+        FAILED = "failed", "The look-up itself failed: it says nothing"
 
     operation = models.ForeignKey(
         ToolOperation, models.CASCADE, related_name="observations", db_index=False
@@ -287,6 +327,9 @@ class ToolObservation(models.Model):
     source = models.CharField(max_length=16, choices=Source.choices)
     verdict = models.CharField(max_length=16, choices=Verdict.choices)
     stage = models.CharField(max_length=16, blank=True, help_text="where a call was interrupted")
+    window = models.JSONField(
+        null=True, help_text="of a send: when it was claimed, when bytes left, when it ends"
+    )
     detail = models.TextField(blank=True)
     result = models.JSONField(null=True)
     external_ref = models.CharField(max_length=255, blank=True)
@@ -359,6 +402,97 @@ class Transition(models.Model):
         return self.reason or edge_line(
             from_state=self.from_state, event=self.event, of_operation=bool(self.operation_id)
         )
+
+
+class Incident(models.Model):
+    """Something that a promise says should not happen, and that did: counted, never hidden."""
+
+    class Kind(models.TextChoices):
+        LATE_COMMIT = "LATE_COMMIT", "An effect appeared after its operation was closed"
+        DUPLICATE = "DUPLICATE", "The provider has more than one effect of one operation"
+        OVERDUE = "OVERDUE", "Unknown for longer than its tool's objective"
+
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="incidents", db_index=False)
+    operation = models.ForeignKey(
+        ToolOperation, models.CASCADE, related_name="incidents", db_index=False
+    )
+    kind = models.CharField(max_length=24, choices=Kind.choices)
+    external_ref = models.CharField(max_length=255, blank=True)
+    detail = models.TextField(blank=True)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            # The same finding again is no second incident.
+            models.UniqueConstraint(
+                name="incident_unique_finding", fields=["operation", "kind", "external_ref"]
+            ),
+        ]
+        indexes = [
+            models.Index(name="incident_of_run", fields=["run", "id"]),
+            models.Index(name="incident_newest", fields=["-at", "-id"]),
+        ]
+        triggers = append_only("incident")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.operation_id}"
+
+
+class Worker(models.Model):
+    """One incarnation of a worker process, and how it is known to have ended."""
+
+    class EndedBy(models.TextChoices):
+        REPORTED = "reported", "It said so itself"
+        SUPERVISOR = "supervisor", "Its supervisor saw it exit"
+        SUCCESSOR = "successor", "A newer process on its host found it gone"
+        OPERATOR = "operator", "An operator said so"
+
+    name = models.CharField(primary_key=True, max_length=NAME, help_text="as in lease_owner")
+    host = models.CharField(max_length=255)
+    # A process id means something only within these two.
+    boot_id = models.CharField(max_length=64, blank=True)
+    pid_namespace = models.CharField(max_length=64, blank=True)
+    pid = models.IntegerField()
+    pid_started = models.BigIntegerField(
+        null=True, help_text="the kernel's start time of the process, in clock ticks after boot"
+    )
+    started_at = models.DateTimeField(db_default=Now())
+    last_seen_at = models.DateTimeField(db_default=Now())
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.CharField(max_length=16, blank=True, choices=EndedBy.choices)
+    evidence = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="worker_end_is_explained",
+                condition=Q(ended_at__isnull=True, ended_by="")
+                | (Q(ended_at__isnull=False) & ~Q(ended_by="")),
+            ),
+        ]
+        indexes = [
+            models.Index(
+                name="worker_alive", fields=["host", "pid"], condition=Q(ended_at__isnull=True)
+            ),
+            models.Index(name="worker_newest", fields=["-started_at", "name"]),
+        ]
+        triggers = [
+            pgtrigger.Trigger(
+                name="worker_ends_once",
+                when=pgtrigger.Before,
+                operation=pgtrigger.Update,
+                condition=pgtrigger.Condition(
+                    "OLD.ended_at IS NOT NULL AND NEW.ended_at IS DISTINCT FROM OLD.ended_at"
+                ),
+                func=(
+                    "RAISE EXCEPTION 'worker %: it has ended once', OLD.name "
+                    "USING ERRCODE = 'check_violation';"
+                ),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Sweep(models.Model):

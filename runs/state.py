@@ -53,6 +53,7 @@ class RunEvent(StrEnum):
     APPROVE = "APPROVE"
     DENY = "DENY"
     SEND = "SEND"
+    REPLAY = "REPLAY"
     COMMIT = "COMMIT"
     REJECT = "REJECT"
     NOT_SENT = "NOT_SENT"
@@ -77,6 +78,7 @@ class OperationEvent(StrEnum):
     EXPIRE = "EXPIRE"
     CANCEL = "CANCEL"
     SEND = "SEND"
+    REPLAY = "REPLAY"
     COMMIT = "COMMIT"
     REJECT = "REJECT"
     NOT_SENT = "NOT_SENT"
@@ -103,7 +105,7 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
     (_R.TOOL_COMMITTED, _E.RESUME): (_R.TOOL_COMMITTED, "the effect is recorded: go on after it"),
     (_R.WAITING_FOR_RESOLUTION, _E.RESUME): (
         _R.WAITING_FOR_RESOLUTION,
-        "an operator asks once more while a person is awaited",
+        "the provider is asked once more while a person is awaited",
     ),
     (_R.TOOL_RUNNING, _E.TAKE_OVER): (
         _R.TOOL_STATUS_UNKNOWN,
@@ -129,6 +131,14 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
         _R.TOOL_RUNNING,
         "recovery allows the same operation to be sent again",
     ),
+    (_R.DECISION_RECORDED, _E.REPLAY): (
+        _R.TOOL_COMMITTED,
+        "this intent was carried out before: its recorded result is the answer",
+    ),
+    (_R.TOOL_COMMITTED, _E.REPLAY): (
+        _R.TOOL_COMMITTED,
+        "the next call repeats an intent that was carried out before",
+    ),
     (_R.TOOL_RUNNING, _E.COMMIT): (_R.TOOL_COMMITTED, "the answer proves the effect"),
     (_R.TOOL_STATUS_UNKNOWN, _E.COMMIT): (_R.TOOL_COMMITTED, "evidence proves the effect"),
     (_R.WAITING_FOR_RESOLUTION, _E.COMMIT): (_R.TOOL_COMMITTED, "a person or evidence settled it"),
@@ -136,6 +146,10 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
     (_R.TOOL_STATUS_UNKNOWN, _E.REJECT): (_R.DECISION_RECORDED, "evidence proves there is none"),
     (_R.WAITING_FOR_RESOLUTION, _E.REJECT): (_R.DECISION_RECORDED, "a person closed it"),
     (_R.TOOL_RUNNING, _E.NOT_SENT): (_R.TOOL_PREPARED, "nothing left this process: try again"),
+    (_R.TOOL_STATUS_UNKNOWN, _E.NOT_SENT): (
+        _R.TOOL_PREPARED,
+        "a person established that it did not happen",
+    ),
     (_R.WAITING_FOR_RESOLUTION, _E.NOT_SENT): (
         _R.TOOL_PREPARED,
         "a person established that it did not happen",
@@ -181,6 +195,8 @@ OPERATION_EDGES: Final[
     (_S.PREPARED, _O.HOLD): (_S.AWAITING_APPROVAL, "what would leave is not what was approved"),
     (_S.PREPARED, _O.CANCEL): (_S.CANCELLED, "its run was cancelled before the send"),
     (_S.PREPARED, _O.GIVE_UP): (_S.CANCELLED, "nothing ever left, and no tries are left"),
+    (_S.PREPARED, _O.REFUSE): (_S.CANCELLED, "the call that it repeats came to nothing"),
+    (_S.PREPARED, _O.REPLAY): (_S.COMMITTED, "answered with the result of the call it repeats"),
     (_S.PREPARED, _O.SEND): (_S.RUNNING, "the send window is open"),
     (_S.RUNNING, _O.COMMIT): (_S.COMMITTED, "the answer proves the effect"),
     (_S.RUNNING, _O.REJECT): (_S.REJECTED, "the tool says it was refused for good"),

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from tools.errors import DeadlinePassed
+from tools.window import SendWindow
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Call:
     """Identity, arguments (JSON) and deadline of one execution; built by the kernel.
 
     `deadline` is UTC, for people and providers. `expires_at_monotonic` is the same moment
-    on `time.monotonic()`, which is what counts here.
+    on `time.monotonic()`, which is what counts here. `window` is where a client that knows it
+    notes when bytes left.
     """
 
     operation_id: str
@@ -43,7 +45,14 @@ class Call:
     deadline: datetime
     expires_at_monotonic: float
     compensates: Compensated | None = None
+    window: SendWindow = field(init=False, repr=False, compare=False)
     _timeouts: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        window = SendWindow(
+            deadline=self.deadline, expires_at_monotonic=self.expires_at_monotonic
+        )
+        object.__setattr__(self, "window", window)
 
     @property
     def remaining(self) -> float:

@@ -199,7 +199,10 @@ def _ask(*, handler: Callable[..., Any], call: Call) -> Reconciled[Any]:
                 case "committed":
                     result, reference = encode_result(found.result)
                     said = read_reference(found.external_ref)
-                    return Reconciled.committed(result, external_ref=said or reference)
+                    also = [read_reference(one) or "" for one in found.also]
+                    return Reconciled.committed(
+                        result, external_ref=said or reference, also=[one for one in also if one]
+                    )
                 case "not_found":
                     return Reconciled.not_found()
                 case "indeterminate":

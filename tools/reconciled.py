@@ -5,6 +5,7 @@ which is no evidence of anything.
 Does not turn "not found" into "not executed": that takes time and repetition.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -23,11 +24,20 @@ class Reconciled(Generic[T]):
     external_ref: str | None = None
     why: str = ""
     failed: bool = False
+    also: tuple[str, ...] = ()
 
     @classmethod
-    def committed(cls, result: T, external_ref: str | None = None) -> "Reconciled[T]":
-        """The provider has the effect; `result` as the tool itself would have returned it."""
-        return cls(verdict="committed", result=result, external_ref=external_ref)
+    def committed(
+        cls, result: T, external_ref: str | None = None, *, also: Sequence[str] = ()
+    ) -> "Reconciled[T]":
+        """The provider has the effect; `result` as the tool itself would have returned it.
+
+        `also` are the references of further effects of the same operation: each is a
+        duplicate, and is counted.
+        """
+        return cls(
+            verdict="committed", result=result, external_ref=external_ref, also=tuple(also)
+        )
 
     @classmethod
     def not_found(cls) -> "Reconciled[Any]":

@@ -43,6 +43,7 @@ __all__ = [
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 VERSION_DIGITS = 12
+RECONCILE_WITHIN = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,7 @@ class ToolSpec:
     idempotency_scope: str
     idempotency_retention: timedelta | None
     settle_window: timedelta
+    reconcile_within: timedelta
     intent_key: tuple[str, ...]
     intent_scope: IntentScope
     on_repeated_intent: OnRepeatedIntent
@@ -122,6 +124,7 @@ def tool(
     idempotency_scope: str | None = None,
     idempotency_retention: timedelta | None = None,
     settle_window: timedelta | None = None,
+    reconcile_within: timedelta = RECONCILE_WITHIN,
     intent_key: Sequence[str] = (),
     intent_scope: IntentScope = "run",
     on_repeated_intent: OnRepeatedIntent = "return_recorded",
@@ -135,6 +138,9 @@ def tool(
     sensitive: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
     """Register a function `(call, **arguments)` as a tool; returns it with a `.spec`.
+
+    `reconcile_within` is the reconciliation objective: how long the provider is asked about
+    an unknown operation before a person is.
 
     Raises InvalidTool for a signature without types, DuplicateTool for a taken name.
     """
@@ -159,6 +165,7 @@ def tool(
                 else idempotency_retention
             ),
             settle_window=facts.settle_window if settle_window is None else settle_window,
+            reconcile_within=reconcile_within,
             intent_key=_names(intent_key),
             intent_scope=intent_scope,
             on_repeated_intent=on_repeated_intent,
@@ -200,6 +207,7 @@ def _version(spec: ToolSpec) -> str:
             spec.idempotency_scope,
             spec.idempotency_retention,
             spec.settle_window,
+            spec.reconcile_within,
         ],
         "intent": [
             spec.intent_key,
