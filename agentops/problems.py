@@ -50,6 +50,13 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     runs.UnknownAgent: Kind(HTTPStatus.BAD_REQUEST, "unknown-agent", "No such agent"),
     runs.InvalidInput: Kind(HTTPStatus.BAD_REQUEST, "invalid-input", "A value does not fit"),
     runs.WrongState: Kind(HTTPStatus.CONFLICT, "wrong-state", "The state allows no such request"),
+    runs.AlreadySettled: Kind(HTTPStatus.CONFLICT, "already-settled", "There is nothing to settle"),
+    runs.StillInFlight: Kind(
+        HTTPStatus.CONFLICT, "still-in-flight", "An earlier send may yet take effect"
+    ),
+    runs.RunHeld: Kind(
+        HTTPStatus.CONFLICT, "run-held", "A worker is at work", {"Retry-After": "1"}
+    ),
     runs.KeyInUse: Kind(
         HTTPStatus.CONFLICT, "key-in-use", "The first request is in flight", {"Retry-After": "1"}
     ),
@@ -133,6 +140,15 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
             about = {"field": "operation", "value": ascii(operation_id), "fix": fix}
         case runs.WrongState(state=state):
             about = {"field": "state", "value": state, "fix": "Look at the run as it is now."}
+        case runs.AlreadySettled(status=status):
+            fix = "Look at the operation as it is now."
+            about = {"field": "operation", "value": status, "fix": fix}
+        case runs.StillInFlight(until=until):
+            fix = "Wait until then; or settle it as committed, if it is."
+            about = {"field": "outcome", "value": until.isoformat(), "fix": fix}
+        case runs.RunHeld(operation_id=operation_id):
+            fix = "Send the same request again in a moment."
+            about = {"field": "operation", "value": operation_id, "fix": fix}
         case runs.NotPermitted(scope=scope):
             about = {"field": "Authorization", "value": scope, "fix": "Use a token that has it."}
         case NotAuthenticated() | AuthenticationFailed():

@@ -14,11 +14,13 @@ from runs.errors import NotPermitted
 READ: Final = "read"
 RUNS_WRITE: Final = "runs:write"
 OPERATIONS_RECONCILE: Final = "operations:reconcile"
+OPERATIONS_RESOLVE: Final = "operations:resolve"
 # Every scope that exists, with what it allows.
 SCOPES: Final = {
     READ: "see runs, operations, agents and tools",
     RUNS_WRITE: "start and cancel runs",
     OPERATIONS_RECONCILE: "ask now what happened to an unknown operation",
+    OPERATIONS_RESOLVE: "say what became of an unknown operation, or that a worker has ended",
 }
 
 

@@ -24,7 +24,7 @@ from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import APIView
 
 from runs import commands, shapes
-from runs.access import READ, RUNS_WRITE, Actor
+from runs.access import OPERATIONS_RESOLVE, READ, RUNS_WRITE, Actor
 from runs.agents import all_agents
 from runs.paging import PAGE_SIZE, Page, read_newest_first
 from runs.presenting import (
@@ -35,7 +35,8 @@ from runs.presenting import (
     present_tool,
 )
 from runs.queries import find_operations, find_runs, get_operation, get_run, parse_label
-from runs.requests import JsonBody, Query, StartRun, read_start
+from runs.requests import JsonBody, Query, Resolve, StartRun, read_body
+from runs.resolution import resolve_operation
 from runs.state import OperationStatus, RunState
 from runs.timeline import PAGE_SIZE as TIMELINE_PAGE_SIZE
 from runs.timeline import read_timeline
@@ -87,6 +88,7 @@ _KEY = OpenApiParameter(
     description="Names the request: sent again with it, the same run is answered.",
 )
 _RUN_ID = OpenApiParameter("run_id", OpenApiTypes.UUID, OpenApiParameter.PATH)
+_OPERATION_ID = OpenApiParameter("operation_id", str, OpenApiParameter.PATH)
 
 
 def _problems(*statuses: int) -> dict[int, OpenApiResponse]:
@@ -140,7 +142,7 @@ class RunsView(KernelView):
     )
     def post(self, request: Request) -> Response:
         """Start a run. With an `Idempotency-Key`, at most one however often it is sent."""
-        asked = read_start(request.data)
+        asked = read_body(request.data, StartRun)
         started = commands.start_run(
             actor=self.actor(),
             agent=asked.agent,
@@ -247,12 +249,37 @@ class OperationView(KernelView):
 
     @extend_schema(
         operation_id="operations_retrieve",
-        parameters=[OpenApiParameter("operation_id", str, OpenApiParameter.PATH)],
+        parameters=[_OPERATION_ID],
         responses={200: shapes.Operation, **_problems(404)},
     )
     def get(self, request: Request, operation_id: str) -> Response:
         """Show an operation with everything learned about it."""
         Query(request, known=())
+        return _answer(present_operation(get_operation(operation_id)))
+
+
+class ResolveView(KernelView):
+    """Settle an unknown operation by a person's word."""
+
+    scopes = {"POST": OPERATIONS_RESOLVE}
+
+    @extend_schema(
+        operation_id="operations_resolve",
+        parameters=[_OPERATION_ID],
+        request=Resolve,
+        responses={200: shapes.Operation, **_problems(400, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request, operation_id: str) -> Response:
+        """Say what became of an operation that is unknown; it is journaled with your evidence."""
+        said = read_body(request.data, Resolve)
+        resolve_operation(
+            actor=self.actor(),
+            operation_id=operation_id,
+            outcome=said.outcome,
+            evidence=said.evidence,
+            external_ref=said.external_ref or "",
+            result=said.result,
+        )
         return _answer(present_operation(get_operation(operation_id)))
 
 

@@ -7,7 +7,7 @@ puts it into SQL, `commit.py` writes it.
 from dataclasses import dataclass, field
 from typing import Any
 
-from runs.models import ToolObservation, ToolOperation
+from runs.models import Incident, ToolObservation, ToolOperation
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class NewDecision:
     decider: str
     agent_version: str
     tool_versions: dict[str, str]
+    # Not written: what the run's count of failures was before this decision was planned.
+    failures_before: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Change:
     new_operations: list[ToolOperation] = field(default_factory=list)
     moved_operations: list[ToolOperation] = field(default_factory=list)
     observations: list[ToolObservation] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
     lease_seconds: float | None = None
     release: Release | None = None
 

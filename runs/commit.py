@@ -35,9 +35,10 @@ from django.db import (
 
 from runs import events
 from runs.change import Change
-from runs.errors import InsideTransaction, LeaseLost
+from runs.errors import InsideTransaction, IntentTaken, LeaseLost
 from runs.statement import Held, build_statement
 
+INTENT_CONSTRAINT: Final = "operation_unique_intent"
 # Waits between tries after a broken connection, in seconds: a restart of the server
 # fits in, and the whole stays well below a lease, after which somebody else tries.
 RECONNECT_DELAYS: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -55,7 +56,11 @@ class Written:
 
 
 def commit_if_held(held: Held, change: Change) -> Written:
-    """Write `change` in one statement; raises `LeaseLost` when the token is not current."""
+    """Write `change` in one statement.
+
+    Raises `LeaseLost` when the token is not current, `IntentTaken` when a new operation's
+    intent is held by another; nothing is written then.
+    """
     events.emit(events.Name.COMMIT_STARTING, run_id=held.run_id, fence_token=held.fence_token)
     require_no_transaction()
     sql, values = build_statement(held, change)
@@ -78,6 +83,28 @@ def commit_if_held(held: Held, change: Change) -> Written:
         raise LeaseLost(run_id=str(held.run_id), fence_token=held.fence_token)
     events.emit(events.Name.COMMIT_DONE, run_id=held.run_id, fence_token=held.fence_token)
     return written
+
+
+def write_if_held(held: Held, change: Change) -> Written:
+    """The same inside the caller's transaction, whose end decides; raises `LeaseLost`."""
+    events.emit(events.Name.COMMIT_STARTING, run_id=held.run_id, fence_token=held.fence_token)
+    written = _execute(*build_statement(held, change))
+    if written is None:
+        raise LeaseLost(run_id=str(held.run_id), fence_token=held.fence_token)
+    return written
+
+
+def read_back(held: Held) -> Written | None:
+    """What the commit under `held` wrote, if it arrived; for a caller that lost its answer."""
+    for delay in (*RECONNECT_DELAYS, None):
+        try:
+            return _read_back(held)
+        except _BROKEN:
+            connection.close()
+            if delay is None:
+                raise
+            time.sleep(delay)
+    return None
 
 
 def require_no_transaction() -> None:
@@ -107,7 +134,12 @@ def _execute(sql: str, values: dict[str, Any]) -> Written | None:
     raw = cast("psycopg.Connection[Any]", ours.connection)
     text, names = _numbered(sql)
     with psycopg.RawCursor(raw) as cursor:
-        cursor.execute(text, [values[name] for name in names], prepare=True)
+        try:
+            cursor.execute(text, [values[name] for name in names], prepare=True)
+        except psycopg.errors.UniqueViolation as error:
+            if error.diag.constraint_name != INTENT_CONSTRAINT:
+                raise
+            raise IntentTaken(run_id=str(values["run"])) from error
         row = cursor.fetchone()
     return None if row is None else Written(*row)
 

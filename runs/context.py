@@ -20,7 +20,9 @@ WINDOW = 20
 class Observed:
     """How one call of an earlier step ended.
 
-    `status` is COMMITTED, REJECTED (`error` says why) or CANCELLED (never sent).
+    `status` is COMMITTED, REJECTED (`error` says why) or CANCELLED (never sent). `repeats`
+    is the operation whose recorded result this is, where the call repeated its intent and
+    nothing was sent; else empty.
     """
 
     operation_id: str
@@ -32,6 +34,7 @@ class Observed:
     error: str = ""
     external_ref: str = ""
     is_write: bool = False
+    repeats: str = ""
 
     @property
     def committed(self) -> bool:

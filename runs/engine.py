@@ -10,6 +10,7 @@ Does not wait: where a date, a signature or a person is due, the run is given ba
 """
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,17 +23,18 @@ from runs.agents import Agent, get_agent
 from runs.change import Change, NewDecision
 from runs.context import Context, encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
-from runs.errors import LeaseLost, UnknownAgent
+from runs.errors import IntentTaken, LeaseLost, UnknownAgent
+from runs.intents import find_holders, is_replay, replay
+from runs.late import keep_as_late_evidence
 from runs.lease import claim, heartbeat, margin_seconds
 from runs.models import TEXT_LIMIT
 from runs.operations import (
     cancel_operation,
-    keep_as_late_evidence,
     lose_outcome,
     open_operation,
     perform,
-    plan_operation,
 )
+from runs.planning import plan_operations
 from runs.reconciliation import reconcile
 from runs.state import RUN_EDGES, OperationEvent, OperationStatus, RunEvent, RunState
 from runs.work import Work, begin, load, to_observed
@@ -96,13 +98,17 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
             load(work)
             _drive(work, turn or Slice(), progress)
         except LeaseLost:
+            work.roll_back()
             progress.lease_lost = True
             events.emit(events.Name.LEASE_LOST, run_id=run_id, fence_token=work.lease.fence_token)
             keep_as_late_evidence(work.change.observations)
         except Exception as error:
+            work.roll_back()
             progress.lease_lost = not _set_aside(work, error)
             if not progress.lease_lost:
                 raise
+        finally:
+            work.roll_back()
     progress.state = work.state
     events.emit(events.Name.RUN_RELEASED, run_id=run_id, state=work.state)
     return progress
@@ -128,26 +134,42 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
             _open_step(work)
         if work.decision is None and not _decide(work, agent):
             return None
-        while (operation := open_operation(work)) is not None:
-            if _must_cancel(work):
-                break
-            match OperationStatus(operation.status):
-                case OperationStatus.AWAITING_APPROVAL:
-                    return _hold(work)
-                case _ if not _is_served(operation.tool):
-                    return work.release(wake_in=UNSERVED_SECONDS)
-                case OperationStatus.PREPARED:
-                    going_on = perform(work, operation, event=OperationEvent.SEND)
-                case OperationStatus.UNKNOWN:
-                    going_on = reconcile(work, operation)
-                case status:
-                    raise AssertionError(f"an open operation is {status} between calls")
-            if not going_on:
+        try:
+            if not _carry_out(work):
                 return None
-        else:
+        except IntentTaken:
+            _plan_again(work, agent)
+            continue
+        if open_operation(work) is None:
             progress.steps += 1
             if _close_step(work):
                 return None
+
+
+def _carry_out(work: Work) -> bool:
+    """Settle the decision's operations, in order. False when the run was given back.
+
+    True too when a cancel request came in between, with operations that are still open.
+    """
+    while (operation := open_operation(work)) is not None and not _must_cancel(work):
+        match OperationStatus(operation.status):
+            case OperationStatus.AWAITING_APPROVAL:
+                _hold(work)
+                return False
+            case _ if not _is_served(operation.tool):
+                work.release(wake_in=UNSERVED_SECONDS)
+                return False
+            case OperationStatus.PREPARED if is_replay(operation):
+                going_on = replay(work, operation)
+            case OperationStatus.PREPARED:
+                going_on = perform(work, operation, event=OperationEvent.SEND)
+            case OperationStatus.UNKNOWN:
+                going_on = reconcile(work, operation)
+            case status:
+                raise AssertionError(f"an open operation is {status} between calls")
+        if not going_on:
+            return False
+    return True
 
 
 def _resume(work: Work) -> None:
@@ -186,6 +208,20 @@ def _decide(work: Work, agent: Agent) -> bool:
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
         return _decider_failed(work, error)
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
+    _record(work, agent, decision, body, holders={})
+    return True
+
+
+def _record(
+    work: Work,
+    agent: Agent,
+    decision: Decision,
+    body: dict[str, Any],
+    *,
+    holders: Mapping[str, str],
+) -> None:
+    """Plan the decision's row and its operations; `holders` as in `plan_operations`."""
+    failures = work.failures
     work.decision = decision
     calls = decision.calls if isinstance(decision, CallTools) else ()
     work.change.decision = NewDecision(
@@ -194,15 +230,24 @@ def _decide(work: Work, agent: Agent) -> bool:
         decider=bound_text(agent.decider_name, 100),
         agent_version=agent.version,
         tool_versions=_tool_versions(calls),
+        failures_before=failures,
     )
     work.move(RunEvent.RECORD_DECISION)
-    work.operations = [
-        plan_operation(work, agent=agent, ordinal=ordinal, call=call)
-        for ordinal, call in enumerate(calls)
-    ]
+    work.operations = plan_operations(work, agent=agent, calls=calls, holders=holders)
     refused = any(operation.status == OperationStatus.CANCELLED for operation in work.operations)
-    _count_failures(work, work.failures + 1 if refused else 0)
-    return True
+    _count_failures(work, failures + 1 if refused else 0)
+
+
+def _plan_again(work: Work, agent: Agent) -> None:
+    """An intent of the decision turned out to be held: nothing was written, so plan anew."""
+    recorded = work.change.decision
+    assert recorded is not None, "new operations are written with their decision"
+    holders = find_holders(operation.holds_intent for operation in work.operations)
+    assert work.decision is not None, "it was planned before"
+    work.change = Change()
+    work.state = RunState.DECIDING
+    work.failures = recorded.failures_before
+    _record(work, agent, work.decision, recorded.body, holders=holders)
 
 
 def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:

@@ -10,12 +10,17 @@ RunsError
 ├── KeyInUse             the first request with this key is still being written
 ├── InvalidInput         a field of a request cannot be stored
 ├── WrongState           the run's state does not allow the request
+├── AlreadySettled       the operation is not unknown: there is nothing to settle
+├── StillInFlight        an earlier send is on its way: nobody can know yet that it fails
+├── RunHeld              a worker holds the run at this moment
 ├── UndecodableDecision  a stored decision has an unknown form
 ├── DeciderUnavailable   the agent's decider cannot be asked here
+├── IntentTaken          another operation holds the intent of a planned one
 └── InsideTransaction    a lease holder's commit was tried inside a transaction
 """
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from difflib import get_close_matches
 
 
@@ -93,6 +98,33 @@ class WrongState(RunsError):
         super().__init__(f"Run {run_id} is {state}: it can no longer be asked to {request}.")
 
 
+class AlreadySettled(RunsError):
+    def __init__(self, *, operation_id: str, status: str) -> None:
+        self.operation_id, self.status = operation_id, status
+        super().__init__(
+            f"Operation {operation_id} is {status}, not UNKNOWN: there is nothing to settle."
+        )
+
+
+class StillInFlight(RunsError):
+    def __init__(self, *, operation_id: str, until: datetime) -> None:
+        self.operation_id, self.until = operation_id, until
+        super().__init__(
+            f"Operation {operation_id}: an earlier send is on its way until "
+            f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC and may yet take effect; until then it "
+            "can only be settled as committed."
+        )
+
+
+class RunHeld(RunsError):
+    def __init__(self, *, run_id: str, operation_id: str) -> None:
+        self.run_id, self.operation_id = run_id, operation_id
+        super().__init__(
+            f"Operation {operation_id}: a worker is asking the provider at this moment; "
+            "try again in a moment."
+        )
+
+
 class UndecodableDecision(RunsError):
     def __init__(self, *, where: str, why: str) -> None:
         self.where, self.why = where, why
@@ -111,3 +143,11 @@ class InsideTransaction(RunsError):
             "Claims and commits of a run stand alone: inside a transaction they would not be "
             "durable before the call that follows. Leave transaction.atomic() first."
         )
+
+
+class IntentTaken(RunsError):
+    """Raised to the engine alone, which plans the decision's calls again as repeats."""
+
+    def __init__(self, *, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"A call that run {run_id} planned has an intent that is held already.")

@@ -26,6 +26,8 @@ class Name(StrEnum):
     LOOK_UP_DONE = "look_up_done"
     LEASE_LOST = "lease_lost"
     LATE_EVIDENCE = "late_evidence"
+    REPLAYED = "replayed"
+    INCIDENT = "incident"
     HINT_LOST = "hint_lost"
     RUN_RELEASED = "run_released"
 

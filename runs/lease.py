@@ -94,6 +94,7 @@ _COLUMNS: Final = (
     "cancel_requested_at",
     "cancel_requested_by",
     "created_at",
+    "wake_at",
 )
 
 _CLAIM: Final = f"""
@@ -104,20 +105,23 @@ _CLAIM: Final = f"""
         updated_at = statement_timestamp()
     WHERE id = (
         SELECT id FROM runs_agentrun
-        WHERE id = %s AND wake_at <= statement_timestamp()
+        WHERE id = %s AND (wake_at <= statement_timestamp() OR %s)
           AND (lease_expires_at IS NULL OR lease_expires_at <= statement_timestamp())
         FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING {", ".join(_COLUMNS)}, statement_timestamp()
 """
 
 
-def claim(*, run_id: UUID, owner: str) -> Claimed | None:
-    """Take the lease of a run that is due and not held; None when there is nothing to take."""
+def claim(*, run_id: UUID, owner: str, even_if_not_due: bool = False) -> Claimed | None:
+    """Take the lease of a run that is due and not held; None when there is nothing to take.
+
+    A person's word comes when it comes: `even_if_not_due`.
+    """
     require_no_transaction()
     asked_at = time.monotonic()
     seconds = lease_seconds()
     with connection.cursor() as cursor:
-        cursor.execute(_CLAIM, [owner, seconds, seconds, run_id])
+        cursor.execute(_CLAIM, [owner, seconds, seconds, run_id, even_if_not_due])
         found = cursor.fetchone()
     if found is None:
         return None

@@ -289,6 +289,7 @@ class ToolOperation(models.Model):
             ),
         ]
         triggers = OPERATION_TRIGGERS
+        permissions = [("resolve_operation", "Can settle an unknown operation")]
 
     def __str__(self) -> str:
         return f"{self.tool} {self.id}"
@@ -431,6 +432,7 @@ class Incident(models.Model):
         indexes = [
             models.Index(name="incident_of_run", fields=["run", "id"]),
             models.Index(name="incident_newest", fields=["-at", "-id"]),
+            models.Index(name="incident_by_kind", fields=["kind", "-at", "-id"]),
         ]
         triggers = append_only("incident")
 

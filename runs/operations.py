@@ -1,37 +1,31 @@
-"""Operations: from a call in a decision to a recorded outcome.
+"""Operations: from an intent to a recorded outcome.
 
-Guarantees: intent is durable before a call and carries one id for life; a call
-starts only while the lease outlives its deadline; what came back is recorded as
-committed, rejected, not sent or unknown, and only a clean answer of this very
-send counts as an outcome.
+Guarantees: intent is durable before a call; a call starts only while the lease
+outlives its deadline; what came back is recorded as committed, rejected, not sent
+or unknown, with the window in which it was sent, and only a clean answer of this
+very send counts as an outcome. A TRANSACTIONAL tool runs in the transaction that
+records its outcome.
 
-Does not resolve an unknown outcome (`reconciliation.py`) and does not choose
-what comes next (`engine.py`).
+Does not plan (`planning.py`), does not resolve an unknown outcome
+(`reconciliation.py`) and does not choose what comes next (`engine.py`).
 """
 
-import hashlib
 import json
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, assert_never
-from uuid import UUID
-
-from django.db import connection
 
 from runs import events
-from runs.agents import Agent
-from runs.decisions import ToolCall
+from runs.late import keep_late_answer
 from runs.lease import lease_seconds, margin_seconds
 from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
 from tools import Call, EffectType
-from tools.canonical import canonical_json, digest
-from tools.errors import InvalidArguments, InvalidPayload, UnknownTool
-from tools.execution import execute
+from tools.canonical import canonical_json
+from tools.execution import execute, execute_here
 from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent
-from tools.policy import evaluate
 from tools.redaction import bound_text, scrub
 from tools.registry import get_tool
 from tools.spec import ToolSpec
@@ -41,59 +35,10 @@ Verdict = ToolObservation.Verdict
 
 # A key is not used in the last part of its life: the request needs time to arrive.
 KEY_MARGIN: Final = timedelta(minutes=5)
+# How long a closed operation is watched where no retention says it, and from when on.
+WATCH_FOR: Final = timedelta(hours=24)
+FIRST_WATCH: Final = timedelta(minutes=1)
 LEASE_TOO_SHORT: Final = "the lease would end before the call's deadline"
-
-
-def operation_id(*, run_id: UUID, step_number: int, logical_action: str) -> str:
-    """The operation's one id: a digest over an injective encoding of what names it."""
-    name = json.dumps([str(run_id), step_number, logical_action])
-    return "op_" + hashlib.sha256(name.encode()).hexdigest()[:40]
-
-
-def plan_operation(work: Work, *, agent: Agent, ordinal: int, call: ToolCall) -> ToolOperation:
-    """Plan the operation of one call: intended, held for a signature, or refused."""
-    operation = ToolOperation(
-        id=operation_id(
-            run_id=work.run_id,
-            step_number=work.step_number,
-            logical_action=f"{call.tool}#{ordinal}",
-        ),
-        run_id=work.run_id,
-        step_id=work.open_step_id,
-        step_number=work.step_number,
-        ordinal=ordinal,
-        tool=bound_text(call.tool, 100),
-        status="",
-        arguments=dict(call.arguments),
-        sensitive=[],
-    )
-    operation.idempotency_key = operation.id
-    try:
-        spec = get_tool(call.tool)
-        # First of all: what is sensitive is hidden of a refused call too.
-        _copy_declaration(operation, spec)
-        if call.tool not in agent.tools:
-            raise UnknownTool(call.tool, near=agent.tools)
-        operation.arguments = spec.validate(operation.arguments)
-    except (UnknownTool, InvalidArguments, InvalidPayload) as error:
-        operation.arguments_digest = digest(operation.arguments)
-        return _refuse(work, operation, str(error), rule="invalid call")
-    operation.arguments_digest = digest(operation.arguments)
-    operation.intent = digest([spec.name, spec.intent_values(operation.arguments)])
-    policy = evaluate(spec, operation.arguments)
-    operation.policy_outcome = policy.outcome
-    operation.policy_rule = policy.rule
-    operation.policy_version = policy.version
-    match policy.outcome:
-        case "allow":
-            work.move_operation(operation, OperationEvent.INTEND)
-        case "require_approval":
-            work.move_operation(operation, OperationEvent.HOLD, policy.rule)
-        case "refuse":
-            return _refuse(work, operation, policy.rule, rule=policy.rule)
-        case _ as never:
-            assert_never(never)
-    return operation
 
 
 def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> bool:
@@ -103,26 +48,49 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
     """
     spec = get_tool(operation.tool)
     if event is OperationEvent.SEND:
-        if operation.attempts >= spec.retry_policy.max_attempts:
+        if operation.attempts >= tries_allowed(operation, spec):
             return _give_up(work, operation)
         if work.state is not RunState.TOOL_PREPARED:
             work.move(RunEvent.PREPARE)
     seconds = spec.timeout_policy.seconds
-    _open_send_window(work, operation, spec, event)
     work.change.lease_seconds = seconds + 2 * margin_seconds()
-    work.commit()
-
+    if spec.effect_type is EffectType.TRANSACTIONAL:
+        # Only the intent is durable before: the send window commits with the effect.
+        work.commit()
+        _open_send_window(work, operation, spec, event)
+    else:
+        _open_send_window(work, operation, spec, event)
+        work.commit()
     call = build_call(work, operation, seconds=seconds)
     events.emit(events.Name.CALL_STARTING, run_id=work.run_id, operation_id=operation.id)
-    if outlives_lease(work, call):
-        outcome: Outcome = Unsent(LEASE_TOO_SHORT)
-    else:
-        work.lease.expect(seconds + margin_seconds())
-        outcome = execute(
-            spec=spec, call=call, on_late=partial(_keep_late_answer, operation=operation)
-        )
+    outcome = _call_tool(work, operation, spec, call)
     events.emit(events.Name.CALL_DONE, run_id=work.run_id, operation_id=operation.id)
-    return _record_outcome(work, operation, spec, outcome)
+    return _record_outcome(work, operation, spec, call, outcome)
+
+
+def _call_tool(work: Work, operation: ToolOperation, spec: ToolSpec, call: Call) -> Outcome:
+    if outlives_lease(work, call):
+        return Unsent(LEASE_TOO_SHORT)
+    work.lease.expect(spec.timeout_policy.seconds + margin_seconds())
+    if spec.effect_type is not EffectType.TRANSACTIONAL:
+        late = partial(_keep_late_answer, operation=operation)
+        return execute(spec=spec, call=call, on_late=late)
+    work.begin_transaction()
+    outcome = execute_here(spec=spec, call=call)
+    if not isinstance(outcome, Committed):
+        # Whatever it did is undone, so nothing about it is unknown.
+        work.roll_back()
+    return Unsent(outcome.reason) if isinstance(outcome, Unknown) else outcome
+
+
+def tries_allowed(operation: ToolOperation, spec: ToolSpec) -> int:
+    """How many sends the operation may have: the tool's tries, and as many again after a
+    person established that the earlier ones did nothing."""
+    tries = spec.retry_policy.max_attempts
+    if operation.attempts < tries:
+        return tries
+    word = operation.observations.filter(source=Source.PERSON).order_by("-id").first()
+    return tries + (word.attempt if word is not None else 0)
 
 
 def outlives_lease(work: Work, call: Call) -> bool:
@@ -133,18 +101,29 @@ def outlives_lease(work: Work, call: Call) -> bool:
 
 def build_call(work: Work, operation: ToolOperation, *, seconds: float) -> Call:
     """What the tool's function or handler is told about this execution."""
+    return _build_call(operation, fence_token=work.lease.fence_token, now=work.now, seconds=seconds)
+
+
+def build_look_up_call(operation: ToolOperation, *, now: datetime, seconds: float) -> Call:
+    """What a handler is told that is asked outside any lease, about a closed operation."""
+    return _build_call(operation, fence_token=operation.fence_token, now=now, seconds=seconds)
+
+
+def _build_call(
+    operation: ToolOperation, *, fence_token: int, now: datetime, seconds: float
+) -> Call:
     return Call(
         operation_id=operation.id,
         idempotency_key=operation.idempotency_key,
-        fence_token=work.lease.fence_token,
+        fence_token=fence_token,
         attempt=operation.attempts,
-        run_id=str(work.run_id),
-        step_number=work.step_number,
+        run_id=str(operation.run_id),
+        step_number=operation.step_number,
         # In canonical form, so that a repeat leaves as the same bytes although the database
         # keeps keys in another order; and a copy, so that a tool cannot change the record.
         arguments=json.loads(canonical_json(operation.arguments)),
         expires_at_monotonic=time.monotonic() + seconds,
-        deadline=work.now + timedelta(seconds=seconds),
+        deadline=now + timedelta(seconds=seconds),
     )
 
 
@@ -155,7 +134,7 @@ def commit_operation(
     operation.result = result
     operation.external_ref = external_ref
     operation.error = ""
-    _settle(work, operation)
+    settle(work, operation)
     work.move_operation(operation, OperationEvent.COMMIT, reason)
     work.move(RunEvent.COMMIT, reason)
 
@@ -163,14 +142,28 @@ def commit_operation(
 def reject_operation(work: Work, operation: ToolOperation, *, reason: str) -> None:
     """Plan the edge to REJECTED, of the operation and of its run."""
     operation.error = reason
-    _settle(work, operation)
+    operation.holds_intent = None
+    if operation.unknown_since is not None:
+        watch_later(work, operation, get_tool(operation.tool))
+    settle(work, operation)
     work.move_operation(operation, OperationEvent.REJECT, reason)
     work.move(RunEvent.REJECT, reason)
 
 
+def establish_not_sent(work: Work, operation: ToolOperation, *, reason: str) -> None:
+    """Plan the way back to PREPARED: a person knows that nothing happened, so it is sent again."""
+    operation.unknown_since = None
+    operation.next_reconcile_at = None
+    operation.error = reason
+    watch_later(work, operation, get_tool(operation.tool))
+    work.move_operation(operation, OperationEvent.NOT_SENT, reason)
+    work.move(RunEvent.NOT_SENT, reason)
+
+
 def cancel_operation(work: Work, operation: ToolOperation) -> None:
     """Plan the edge to CANCELLED of an operation that was never sent."""
-    _settle(work, operation)
+    operation.holds_intent = None
+    settle(work, operation)
     work.move_operation(operation, OperationEvent.CANCEL)
 
 
@@ -178,38 +171,24 @@ def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: Ru
     """Plan the edge to UNKNOWN; `event` is LOSE_OUTCOME, or TAKE_OVER when the sender is gone."""
     operation.unknown_since = operation.unknown_since or work.now
     operation.error = reason
+    if event is RunEvent.TAKE_OVER:
+        work.observe(_observe_take_over(work, operation, reason))
     work.move_operation(operation, OperationEvent.LOSE_OUTCOME, reason)
     work.move(event, reason)
 
 
-def keep_as_late_evidence(observations: list[ToolObservation]) -> None:
-    """Append what a worker learned although it no longer holds the run. Moves no state."""
-    for observation in observations:
-        if observation.source == Source.WORKER:
-            observation.source = Source.STALE_WORKER
-        observation.save(force_insert=True)
-        events.emit(
-            events.Name.LATE_EVIDENCE,
-            run_id=observation.run_id,
-            operation_id=observation.operation_id,
-        )
+def settle(work: Work, operation: ToolOperation) -> None:
+    """Date the operation as settled; its edge is planned by the caller."""
+    operation.settled_at = work.now
+    operation.unknown_since = None
+    operation.next_reconcile_at = None
 
 
-def _refuse(work: Work, operation: ToolOperation, error: str, *, rule: str) -> ToolOperation:
-    operation.policy_outcome = "refuse"
-    operation.policy_rule = rule
-    operation.error = bound_text(error, TEXT_LIMIT)
-    _settle(work, operation)
-    work.move_operation(operation, OperationEvent.REFUSE, operation.error)
-    return operation
-
-
-def _copy_declaration(operation: ToolOperation, spec: ToolSpec) -> None:
-    operation.tool_version = spec.version
-    operation.effect_type = spec.effect_type
-    operation.provider = spec.provider_name
-    operation.account = spec.account
-    operation.sensitive = list(spec.sensitive)
+def watch_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
+    """Have the provider asked, once this is closed, for an effect that comes late."""
+    if spec.effect_type.is_write and spec.reconcile_handler is not None:
+        operation.watch_until = work.now + (spec.idempotency_retention or WATCH_FOR)
+        operation.next_watch_at = work.now + FIRST_WATCH
 
 
 def _open_send_window(
@@ -224,20 +203,26 @@ def _open_send_window(
     operation.in_flight_until = now + timedelta(
         seconds=spec.timeout_policy.seconds + margin_seconds()
     )
+    operation.settles_at = operation.in_flight_until + spec.settle_window
     if operation.key_expires_at is None and spec.idempotency_retention is not None:
         operation.key_expires_at = now + spec.idempotency_retention
     work.move_operation(operation, event)
     work.move(RunEvent.SEND)
 
 
-def _record_outcome(work: Work, operation: ToolOperation, spec: ToolSpec, outcome: Outcome) -> bool:
+def _record_outcome(
+    work: Work, operation: ToolOperation, spec: ToolSpec, call: Call, outcome: Outcome
+) -> bool:
     observation = _observe(operation, outcome, Source.WORKER)
+    observation.window = _window(work, operation, call, outcome)
     work.observe(observation)
     was_unknown = operation.unknown_since is not None
     # Until the function is back, its send may be under way; the heartbeat pushes this on.
     operation.in_flight_until = None
+    operation.settles_at = work.now + spec.settle_window
     if isinstance(outcome, Unknown) and outcome.stage == "deadline":
         operation.in_flight_until = work.now + timedelta(seconds=lease_seconds())
+        operation.settles_at = operation.in_flight_until + spec.settle_window
     match outcome:
         case Committed(result=result, external_ref=external_ref):
             commit_operation(work, operation, result=result, external_ref=external_ref or "")
@@ -254,7 +239,7 @@ def _record_outcome(work: Work, operation: ToolOperation, spec: ToolSpec, outcom
             operation.error = observation.detail
             work.move_operation(operation, OperationEvent.NOT_SENT, observation.detail)
             work.move(RunEvent.NOT_SENT, observation.detail)
-            if operation.attempts >= spec.retry_policy.max_attempts:
+            if operation.attempts >= tries_allowed(operation, spec):
                 return _give_up(work, operation)
             work.release(wake_in=spec.retry_policy.delay(operation.attempts))
             return False
@@ -267,7 +252,8 @@ def _record_outcome(work: Work, operation: ToolOperation, spec: ToolSpec, outcom
 
 def _answers(outcome: Outcome, spec: ToolSpec) -> bool:
     """Whether an outcome settles the operation and not only its newest send."""
-    return isinstance(outcome, Refused) and spec.effect_type is EffectType.READ
+    harmless = spec.effect_type in (EffectType.READ, EffectType.TRANSACTIONAL)
+    return isinstance(outcome, Refused) and harmless
 
 
 def _ask_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> bool:
@@ -275,9 +261,11 @@ def _ask_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> bool:
     return False
 
 
-def park_unknown(work: Work, operation: ToolOperation, *, seconds: float) -> None:
-    """Give the run back until the operation may be asked about again."""
-    operation.next_reconcile_at = work.now + timedelta(seconds=seconds)
+def park_unknown(work: Work, operation: ToolOperation, *, seconds: float | None) -> None:
+    """Give the run back until the operation may be asked about again; None is never."""
+    operation.next_reconcile_at = None
+    if seconds is not None:
+        operation.next_reconcile_at = work.now + timedelta(seconds=seconds)
     work.change.touch(operation)
     work.release(wake_in=seconds)
 
@@ -285,16 +273,11 @@ def park_unknown(work: Work, operation: ToolOperation, *, seconds: float) -> Non
 def _give_up(work: Work, operation: ToolOperation) -> bool:
     reason = f"never sent in {operation.attempts} tries: {operation.error}"
     operation.error = bound_text(reason, TEXT_LIMIT)
-    _settle(work, operation)
+    operation.holds_intent = None
+    settle(work, operation)
     work.move_operation(operation, OperationEvent.GIVE_UP, operation.error)
     work.move(RunEvent.GIVE_UP, operation.error)
     return True
-
-
-def _settle(work: Work, operation: ToolOperation) -> None:
-    operation.settled_at = work.now
-    operation.unknown_since = None
-    operation.next_reconcile_at = None
 
 
 def _observe(
@@ -326,10 +309,45 @@ def _observe(
     return seen
 
 
+def _observe_take_over(work: Work, operation: ToolOperation, reason: str) -> ToolObservation:
+    return ToolObservation(
+        operation_id=operation.id,
+        run_id=operation.run_id,
+        source=Source.TAKE_OVER,
+        verdict=Verdict.UNKNOWN,
+        stage="crash",
+        detail=reason,
+        # Of the send that nobody reported on, under the token it was made under.
+        attempt=operation.attempts,
+        fence_token=operation.fence_token,
+        window={
+            "opened_at": _iso(operation.last_sent_at),
+            "deadline": _iso(operation.in_flight_until),
+            "lease_end": _iso(work.now),
+        },
+    )
+
+
+def _window(work: Work, operation: ToolOperation, call: Call, outcome: Outcome) -> dict[str, Any]:
+    """When this send was claimed, when bytes are known to have left, and when it had to end."""
+    window = {
+        "opened_at": _iso(operation.last_sent_at),
+        **{f"{mark}_at": _iso(at) for mark, at in call.window.marks.items()},
+        "deadline": _iso(call.deadline),
+        "lease_end": _iso(work.now + timedelta(seconds=work.lease.left())),
+    }
+    if not (isinstance(outcome, Unknown) and outcome.stage == "deadline"):
+        window["returned_at"] = _iso(work.now)
+    return window
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at is not None else None
+
+
 def _keep_late_answer(outcome: Outcome, *, operation: ToolOperation) -> None:
     """A function came back after its deadline, in its own thread: keep what it says."""
-    keep_as_late_evidence([_observe(operation, outcome, Source.STALE_WORKER)])
-    connection.close()
+    keep_late_answer(_observe(operation, outcome, Source.STALE_WORKER))
 
 
 def open_operation(work: Work) -> ToolOperation | None:

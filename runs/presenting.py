@@ -8,11 +8,12 @@ Does not recognise secrets that nobody declared.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from runs import shapes
 from runs.agents import Agent
-from runs.models import AgentRun, ToolObservation, ToolOperation
-from runs.sensitive import names_of_operation, names_of_runs
+from runs.models import AgentRun, Incident, ToolObservation, ToolOperation
+from runs.sensitive import names_of_operation, names_of_runs, without_secrets
 from runs.state import OperationStatus, RunState
 from tools import Approve, EffectType
 from tools.redaction import redact, scrub
@@ -31,9 +32,10 @@ def present_runs(runs: Sequence[AgentRun]) -> list[shapes.Run]:
 
 
 def present_operation(operation: ToolOperation) -> shapes.Operation:
-    """One operation with its observations, oldest first; prefetch them for a page."""
+    """One operation, its observations and incidents oldest first; prefetch both for a page."""
     hidden = names_of_operation(operation)
     seen = sorted(operation.observations.all(), key=lambda one: one.pk)
+    incidents = sorted(operation.incidents.all(), key=lambda one: one.pk)
     return shapes.Operation(
         operation_id=operation.id,
         run=operation.run_id,
@@ -55,8 +57,23 @@ def present_operation(operation: ToolOperation) -> shapes.Operation:
         approval=None,
         unknown_since=operation.unknown_since,
         next_reconcile_at=operation.next_reconcile_at,
+        may_be_in_flight=operation.may_be_in_flight,
+        settles_at=operation.settles_at,
+        repeats=operation.repeats_id,
         compensates=None,
         observations=[_present_observation(one, operation, hidden=hidden) for one in seen],
+        incidents=[shapes.Incident(**_facts_of_incident(one, operation)) for one in incidents],
+    )
+
+
+def present_incident(incident: Incident) -> shapes.IncidentOfRun:
+    """One incident with where it happened; join its operation for a page."""
+    operation = incident.operation
+    return shapes.IncidentOfRun(
+        **_facts_of_incident(incident, operation),
+        run=incident.run_id,
+        operation_id=incident.operation_id,
+        tool=operation.tool,
     )
 
 
@@ -147,12 +164,22 @@ def _present_observation(
         source=ToolObservation.Source(seen.source),
         verdict=ToolObservation.Verdict(seen.verdict),
         stage=seen.stage or None,
+        window=shapes.SendWindow.model_validate(seen.window) if seen.window else None,
         detail=scrub(seen.detail, operation.arguments, hidden),
         result=redact(seen.result, hidden),
         external_ref=seen.external_ref or None,
         attempt=seen.attempt,
         fence_token=seen.fence_token,
     )
+
+
+def _facts_of_incident(incident: Incident, operation: ToolOperation) -> dict[str, Any]:
+    return {
+        "kind": Incident.Kind(incident.kind),
+        "external_ref": incident.external_ref or None,
+        "detail": without_secrets(incident.detail, operation),
+        "at": incident.at,
+    }
 
 
 def _present_approve(approve: Approve | None) -> shapes.Approve | None:

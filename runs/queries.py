@@ -1,4 +1,4 @@
-"""Finding runs and operations, for whoever shows them.
+"""Finding runs, operations and incidents, for whoever shows them.
 
 Guarantees: a filter that cannot match by mistake (a state that does not exist, an id
 that is none) is refused by name instead of answered with an empty list.
@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from uuid import UUID
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Count, Prefetch, Q, QuerySet
 
 from runs.errors import InvalidInput, UnknownOperation, UnknownRun
-from runs.models import AgentRun, ToolObservation, ToolOperation
+from runs.models import AgentRun, Incident, ToolObservation, ToolOperation
+from runs.shapes import DuplicateCounts
 from runs.state import UNCERTAIN_STATES, OperationStatus, RunState
 from tools.canonical import check_json
 from tools.errors import InvalidPayload
@@ -47,9 +48,10 @@ def find_runs(
 def find_operations(
     *, status: str | None = None, run: str | None = None, tool: str | None = None
 ) -> QuerySet[ToolOperation]:
-    """Operations that match every given filter, with observations. Raises InvalidInput."""
+    """Operations that match every filter, with all that is known of them. Raises InvalidInput."""
     operations = ToolOperation.objects.prefetch_related(
-        Prefetch("observations", ToolObservation.objects.order_by("id"))
+        Prefetch("observations", ToolObservation.objects.order_by("id")),
+        Prefetch("incidents", Incident.objects.order_by("id")),
     )
     if status is not None:
         operations = operations.filter(status=_one_of(OperationStatus, status, field="status"))
@@ -58,6 +60,31 @@ def find_operations(
     if tool is not None:
         operations = operations.filter(tool=_storable(tool, field="tool"))
     return operations
+
+
+def find_incidents(*, kind: str | None = None, run: str | None = None) -> QuerySet[Incident]:
+    """Incidents that match every given filter, newest first. Raises InvalidInput."""
+    incidents = Incident.objects.select_related("operation").order_by("-at", "-id")
+    if kind is not None:
+        incidents = incidents.filter(kind=_one_of(Incident.Kind, kind, field="kind"))
+    if run is not None:
+        incidents = incidents.filter(run_id=parse_run_id(run))
+    return incidents
+
+
+def duplicate_counts() -> DuplicateCounts:
+    """How often an effect was asked for again, or came twice or late. Two indexed queries."""
+    repeats = ToolOperation.objects.filter(repeats__isnull=False).aggregate(
+        replays=Count("pk", filter=Q(status=OperationStatus.COMMITTED)),
+        refused_repeats=Count("pk", filter=Q(status=OperationStatus.CANCELLED)),
+    )
+    found = dict(Incident.objects.order_by().values_list("kind").annotate(Count("pk")))
+    return DuplicateCounts(
+        **repeats,
+        late_commits=found.get(Incident.Kind.LATE_COMMIT, 0),
+        duplicates=found.get(Incident.Kind.DUPLICATE, 0),
+        overdue=found.get(Incident.Kind.OVERDUE, 0),
+    )
 
 
 def get_run(run_id: str) -> AgentRun:
@@ -69,7 +96,7 @@ def get_run(run_id: str) -> AgentRun:
 
 
 def get_operation(operation_id: str) -> ToolOperation:
-    """The operation of this id, with its observations. Raises UnknownOperation."""
+    """The operation of this id, with all that is known of it. Raises UnknownOperation."""
     try:
         return find_operations().get(id=_storable(operation_id, field="operation"))
     except (ToolOperation.DoesNotExist, InvalidInput) as error:

@@ -2,7 +2,8 @@
 
 Guarantees: evidence that is already recorded (also by a worker that lost its
 lease) is read before anybody is asked; a look-up is written down whatever it
-says; what follows is `recovery.recover`'s word and nothing else.
+says; what follows is `recovery.recover`'s word and nothing else. While a person
+is awaited the provider is still asked for a day: it may answer first.
 
 Does not send by itself: a repeat goes through `operations.perform`, with the same
 id, key and arguments.
@@ -13,8 +14,9 @@ from datetime import timedelta
 from typing import Final, Literal, assert_never
 
 from runs import events
+from runs.evidence import find_proof, find_refusal, observe_look_up, read_settling
 from runs.lease import margin_seconds
-from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
 from runs.operations import (
     KEY_MARGIN,
     LEASE_TOO_SHORT,
@@ -24,11 +26,14 @@ from runs.operations import (
     park_unknown,
     perform,
     reject_operation,
+    tries_allowed,
+    watch_later,
 )
 from runs.recovery import (
     AskLater,
     CallAgain,
     Facts,
+    Key,
     LookUp,
     NeedsPerson,
     Proof,
@@ -37,12 +42,13 @@ from runs.recovery import (
     Reject,
     SendSameKey,
     recover,
+    stricter,
 )
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
-from tools import Reconciled
+from tools import EffectType, Reconciled
 from tools.execution import look_up
-from tools.redaction import bound_text, scrub
+from tools.redaction import bound_text
 from tools.registry import get_tool
 from tools.spec import ToolSpec
 
@@ -50,17 +56,25 @@ Source = ToolObservation.Source
 Verdict = ToolObservation.Verdict
 
 
+# While a person is awaited, the provider is asked on at least this far apart, for this long.
+ASK_ON_SECONDS: Final = 60.0
+ASK_ON_FOR: Final = timedelta(hours=24)
+
+
 def reconcile(work: Work, operation: ToolOperation) -> bool:
     """Bring an unknown operation one decision further. False when the run was parked."""
     spec = get_tool(operation.tool)
     evidence = list(operation.observations.order_by("id"))
-    answer = recover(_gather(work, operation, spec, evidence))
+    facts = _gather(work, operation, spec, evidence)
+    answer = recover(facts)
     if isinstance(answer, LookUp):
         found = _ask_provider(work, operation, spec)
         evidence.append(found)
-        answer = recover(_gather(work, operation, spec, evidence, found=found))
+        facts = _gather(work, operation, spec, evidence, found=found)
+        answer = recover(facts)
     if work.cancel_requested_by is not None:
         answer = _without_sending(answer)
+    awaits_person = work.state is RunState.WAITING_FOR_RESOLUTION
     match answer:
         case Record(proof=Proof(result=result, external_ref=external_ref, source=source)):
             reason = f"reconciled: {source} proves the effect"
@@ -71,22 +85,20 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
         case Reject(reason=reason):
             reject_operation(work, operation, reason=reason)
             return True
-        case CallAgain() | SendSameKey():
-            if work.state is RunState.WAITING_FOR_RESOLUTION:
-                return _wait_for_person(work)
+        case CallAgain() | SendSameKey() if not awaits_person:
+            watch_later(work, operation, spec)
             return perform(work, operation, event=OperationEvent.SEND_AGAIN)
-        case AskLater(seconds=seconds):
-            if work.state is RunState.WAITING_FOR_RESOLUTION:
-                return _wait_for_person(work)
+        case AskLater(seconds=seconds) if not awaits_person:
             park_unknown(work, operation, seconds=seconds)
             return False
-        case NeedsPerson(why=why):
-            if work.state is not RunState.WAITING_FOR_RESOLUTION:
-                operation.error = bound_text(why, TEXT_LIMIT)
-                operation.next_reconcile_at = None
-                work.change.touch(operation)
-                work.move(RunEvent.NEED_PERSON, why)
-            return _wait_for_person(work)
+        case NeedsPerson(why=why, overdue=overdue) if not awaits_person:
+            if overdue:
+                work.change.incidents.append(_overdue(operation, why))
+            operation.error = bound_text(why, TEXT_LIMIT)
+            work.move(RunEvent.NEED_PERSON, why)
+            return _wait_for_person(work, operation, facts)
+        case CallAgain() | SendSameKey() | AskLater() | NeedsPerson():
+            return _wait_for_person(work, operation, facts)
         case LookUp():
             raise AssertionError("recover asked for a second look-up in one round")
         case _ as never:
@@ -104,9 +116,19 @@ def _without_sending(answer: Recovery) -> Recovery:
             return answer
 
 
-def _wait_for_person(work: Work) -> bool:
-    work.release(wake_in=None)
+def _wait_for_person(work: Work, operation: ToolOperation, facts: Facts) -> bool:
+    wait = None
+    asked_for = work.now - (operation.unknown_since or work.now)
+    if facts.can_look_up and asked_for < ASK_ON_FOR:
+        wait = max(facts.retry_in, ASK_ON_SECONDS)
+    park_unknown(work, operation, seconds=wait)
     return False
+
+
+def _overdue(operation: ToolOperation, why: str) -> Incident:
+    return Incident(
+        operation_id=operation.id, kind=Incident.Kind.OVERDUE, detail=bound_text(why, TEXT_LIMIT)
+    )
 
 
 def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolObservation:
@@ -116,32 +138,29 @@ def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolO
     work.commit()
     work.lease.expect(seconds + margin_seconds())
     call = build_call(work, operation, seconds=seconds)
+    asked_at = work.now
     events.emit(events.Name.LOOK_UP_STARTING, run_id=work.run_id, operation_id=operation.id)
     if outlives_lease(work, call):
         found = Reconciled.indeterminate(LEASE_TOO_SHORT, failed=True)
     else:
         found = look_up(spec=spec, call=call)
     events.emit(events.Name.LOOK_UP_DONE, run_id=work.run_id, operation_id=operation.id)
-    observation = _observe(work, operation, found)
+    observation = observe_look_up(
+        operation, found, asked_at=asked_at, fence_token=work.lease.fence_token
+    )
+    for reference in found.also:
+        work.change.incidents.append(
+            Incident(
+                operation_id=operation.id,
+                kind=Incident.Kind.DUPLICATE,
+                external_ref=reference,
+                detail="the look-up found a further effect of this operation",
+            )
+        )
     operation.look_ups += 1
     work.change.touch(operation)
     work.observe(observation)
     return observation
-
-
-def _observe(work: Work, operation: ToolOperation, found: Reconciled[object]) -> ToolObservation:
-    detail = scrub(found.why or "", operation.arguments, operation.sensitive)
-    return ToolObservation(
-        operation_id=operation.id,
-        run_id=operation.run_id,
-        source=Source.LOOK_UP,
-        verdict=Verdict(found.verdict),
-        detail=bound_text(detail, TEXT_LIMIT),
-        result=found.result,
-        external_ref=found.external_ref or "",
-        attempt=operation.attempts,
-        fence_token=work.lease.fence_token,
-    )
 
 
 def _gather(
@@ -155,31 +174,36 @@ def _gather(
     in_flight_for = 0.0
     if operation.in_flight_until is not None:
         in_flight_for = max(0.0, (operation.in_flight_until - now).total_seconds())
+    unknown_since = operation.unknown_since or now
+    settling = read_settling(operation, evidence, window=spec.settle_window, now=now)
     return Facts(
-        effect_type=spec.effect_type,
+        effect_type=stricter(EffectType(operation.effect_type), spec.effect_type),
         can_look_up=spec.reconcile_handler is not None,
-        key_is_good=_key_is_good(work, operation, spec),
+        key=_key(work, operation, spec),
         sends=operation.attempts,
-        max_sends=spec.retry_policy.max_attempts,
-        look_ups=operation.look_ups,
+        max_sends=tries_allowed(operation, spec),
         retry_in=spec.retry_policy.delay(max(1, operation.look_ups)),
+        objective_in=(unknown_since + spec.reconcile_within - now).total_seconds(),
         in_flight_for=in_flight_for,
-        proof=_proof(evidence),
-        refused=_refused(evidence),
+        settling=settling,
+        proof=find_proof(evidence),
+        refused=find_refusal(evidence),
         found=_negative(found),
         found_why=found.detail if found is not None else "",
     )
 
 
-def _key_is_good(work: Work, operation: ToolOperation, spec: ToolSpec) -> bool:
+def _key(work: Work, operation: ToolOperation, spec: ToolSpec) -> Key:
     if spec.idempotency_support == "natural_id":
-        return True
-    if spec.idempotency_support != "key" or operation.key_expires_at is None:
-        return False
+        return "kept"
+    if spec.idempotency_support != "key":
+        return "none"
+    if operation.key_expires_at is None:
+        return "expired"
     margin = min(KEY_MARGIN, (spec.idempotency_retention or KEY_MARGIN) / 10)
     # The request may leave as late as the call's deadline.
     latest = work.now + timedelta(seconds=spec.timeout_policy.seconds)
-    return latest < operation.key_expires_at - margin
+    return "kept" if latest < operation.key_expires_at - margin else "expired"
 
 
 def _negative(
@@ -188,32 +212,7 @@ def _negative(
     match found.verdict if found is not None else None:
         case Verdict.NOT_FOUND:
             return "not_found"
-        case Verdict.INDETERMINATE:
+        case Verdict.INDETERMINATE | Verdict.FAILED:
             return "indeterminate"
         case _:
             return None
-
-
-def _proof(evidence: Sequence[ToolObservation]) -> Proof | None:
-    for seen in evidence:
-        if seen.verdict == Verdict.COMMITTED:
-            return Proof(
-                result=seen.result,
-                external_ref=seen.external_ref,
-                source=_WHERE_FROM.get(Source(seen.source), "an answer"),
-            )
-    return None
-
-
-_WHERE_FROM: Final = {
-    Source.LOOK_UP: "the provider's look-up",
-    Source.STALE_WORKER: "the late answer to an earlier worker",
-}
-
-
-def _refused(evidence: Sequence[ToolObservation]) -> str | None:
-    """The newest refusal, if it is the newest answer to a send."""
-    for seen in reversed(evidence):
-        if seen.source != Source.LOOK_UP:
-            return seen.detail if seen.verdict == Verdict.REJECTED else None
-    return None

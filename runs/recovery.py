@@ -1,41 +1,35 @@
 """What to do about an operation whose outcome is unknown: a pure function.
 
-Guarantees: an effect is recorded only on proof; something that may have happened
-is sent again only under the same key while the provider still knows it, and never
-while an earlier send may be on its way; where nothing more can be asked, a person
-is named. The function reads no clock and no row.
+    effect type            look-up proves it   look-up says not found   nothing says anything
+    READ                   -                   call again               call again
+    TRANSACTIONAL          record              call again               call again
+    IDEMPOTENT_WRITE       record              same key, while kept     same key, while kept
+    NON_IDEMPOTENT_WRITE   record              again once settled       ask on, then a person
+    IRREVERSIBLE           record              a person                 a person
 
-Does not yet settle a non-idempotent call by repeated negative look-ups: those go
-to a person.
+An IDEMPOTENT_WRITE whose key is no longer kept, or whose tries are used up, is asked
+about like a NON_IDEMPOTENT_WRITE, and never sent again.
+
+Guarantees: an effect is recorded only on proof; something that may have happened is sent
+again only under a key that the provider still knows, or once it is *settled* that it did
+not happen; never while an earlier send may be on its way, and never under a key past its
+retention; where nothing more can be asked in time, a person is named. The function reads
+no clock and no row.
+
+Does not say what counts as settled (`settling.py`), and trusts a look-up's proof.
 """
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
+from runs.settling import Settling
 from tools import EffectType
 
+Key = Literal["kept", "expired", "none"]
 
-@dataclass(frozen=True)
-class Facts:
-    """What is known about one unknown operation.
-
-    `proof` is evidence that it happened; `refused` the newest refusal that came after
-    an outcome was already unknown; `found` the answer of a look-up made just now.
-    `in_flight_for` is how many seconds an earlier send may still be on its way.
-    """
-
-    effect_type: EffectType
-    can_look_up: bool
-    key_is_good: bool
-    sends: int
-    max_sends: int
-    look_ups: int
-    retry_in: float
-    in_flight_for: float = 0.0
-    proof: "Proof | None" = None
-    refused: str | None = None
-    found: Literal["not_found", "indeterminate"] | None = None
-    found_why: str = ""
+# From harmless to repeat to never to be repeated. A declaration that changed while an
+# operation was unknown counts only in the stricter direction.
+_STRICTER: Final = tuple(EffectType)
 
 
 @dataclass(frozen=True)
@@ -45,6 +39,34 @@ class Proof:
     result: Any
     external_ref: str
     source: str = "evidence"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about one unknown operation. All times are seconds from now.
+
+    `key` is what the provider's promise makes of the idempotency key; `sends` and
+    `look_ups` count those begun. `objective_in` is when a person is asked instead of the
+    provider; `retry_in` the next delay of the tool's back-off; `in_flight_for` how long an
+    earlier send may still be on its way from this side.
+
+    `proof` is evidence that it happened; `refused` the newest refusal that came after an
+    outcome was already unknown; `found` the answer of a look-up made just now.
+    """
+
+    effect_type: EffectType
+    can_look_up: bool
+    key: Key
+    sends: int
+    max_sends: int
+    retry_in: float
+    objective_in: float
+    in_flight_for: float = 0.0
+    settling: Settling = field(default_factory=Settling)
+    proof: Proof | None = None
+    refused: str | None = None
+    found: Literal["not_found", "indeterminate"] | None = None
+    found_why: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +90,7 @@ class LookUp:
 
 @dataclass(frozen=True)
 class CallAgain:
-    """Repeating it is harmless."""
+    """Repeating it is harmless, or it is settled that it did not happen."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +107,18 @@ class AskLater:
 
 @dataclass(frozen=True)
 class NeedsPerson:
-    """Nothing that may be asked or sent can settle it."""
+    """Nothing that may be asked or sent can settle it. `overdue`: not within the objective."""
 
     why: str
+    overdue: bool = False
 
 
 Recovery = Record | Reject | LookUp | CallAgain | SendSameKey | AskLater | NeedsPerson
+
+
+def stricter(one: EffectType, other: EffectType) -> EffectType:
+    """The one of two effect types that allows less."""
+    return max(one, other, key=_STRICTER.index)
 
 
 def recover(facts: Facts) -> Recovery:
@@ -105,25 +133,21 @@ def recover(facts: Facts) -> Recovery:
 def _recover(facts: Facts) -> Recovery:
     if facts.proof is not None:
         return Record(facts.proof)
-    if facts.effect_type is EffectType.READ:
-        return _recover_read(facts)
+    if facts.effect_type in (EffectType.READ, EffectType.TRANSACTIONAL):
+        return _recover_harmless(facts)
     if facts.refused is not None and facts.sends == 1:
         # Only one send was ever made, and this is its answer.
         return Reject(facts.refused)
     if facts.can_look_up and facts.found is None:
         return LookUp()
-    if facts.refused is not None:
-        # A refusal of a later send does not speak about the first one, which may land yet.
-        return NeedsPerson(f"sent before, then refused: {facts.refused}")
-    if facts.effect_type is EffectType.IDEMPOTENT_WRITE:
+    if facts.effect_type is EffectType.IRREVERSIBLE:
+        return NeedsPerson(f"an IRREVERSIBLE call may have happened and {_said(facts)}")
+    if facts.refused is None and facts.effect_type is EffectType.IDEMPOTENT_WRITE:
         return _recover_idempotent(facts)
-    return NeedsPerson(
-        f"a {facts.effect_type} may have happened and "
-        + (f"the look-up says {_said(facts)}" if facts.found else "the tool has no look-up")
-    )
+    return _settle(facts)
 
 
-def _recover_read(facts: Facts) -> Recovery:
+def _recover_harmless(facts: Facts) -> Recovery:
     if facts.in_flight_for > 0:
         return AskLater(facts.in_flight_for)
     if facts.sends >= facts.max_sends:
@@ -132,17 +156,59 @@ def _recover_read(facts: Facts) -> Recovery:
 
 
 def _recover_idempotent(facts: Facts) -> Recovery:
-    if facts.found == "indeterminate" and facts.look_ups < facts.max_sends:
-        return AskLater(facts.retry_in)
-    if not facts.key_is_good:
-        return NeedsPerson("the provider may no longer know the idempotency key")
+    if facts.key != "kept" or facts.sends >= facts.max_sends:
+        return _settle(facts)
     if facts.in_flight_for > 0:
         return AskLater(facts.in_flight_for)
-    if facts.sends >= facts.max_sends:
-        return NeedsPerson(f"sent {facts.sends} times under one key without an answer")
     return SendSameKey()
 
 
+def _settle(facts: Facts) -> Recovery:
+    """What may not simply be repeated: ask until it is settled, or the objective is over."""
+    settling = facts.settling
+    if facts.found == "not_found" and settling.is_settled:
+        return _repeat_settled(facts)
+    if not facts.can_look_up:
+        return NeedsPerson(f"{_what(facts)} and the tool has no look-up")
+    if facts.objective_in <= 0:
+        return NeedsPerson(
+            f"{_what(facts)}, {_said(facts)}, and {settling.lacks}"
+            if facts.found == "not_found"
+            else f"{_what(facts)} and {_said(facts)}",
+            overdue=True,
+        )
+    wait = facts.retry_in
+    if facts.found == "not_found":
+        wait = settling.next_useful(wait)
+    return AskLater(min(wait, max(facts.objective_in, 1.0)))
+
+
+def _repeat_settled(facts: Facts) -> Recovery:
+    if facts.refused is not None:
+        # The refusal was a later send's answer; now the earlier ones are settled too.
+        return Reject(facts.refused)
+    if facts.key == "expired":
+        return NeedsPerson("it did not happen, and the provider no longer knows its key")
+    if facts.sends >= facts.max_sends:
+        return NeedsPerson(f"it did not happen in {facts.sends} sends, and no tries are left")
+    return CallAgain()
+
+
+def _what(facts: Facts) -> str:
+    if facts.refused is not None:
+        return f"sent before, then refused ({facts.refused}): the earlier send may have happened"
+    if facts.effect_type is not EffectType.IDEMPOTENT_WRITE:
+        return f"a {facts.effect_type} may have happened"
+    if facts.sends >= facts.max_sends:
+        return f"sent {facts.sends} times under one key without an answer"
+    return "it may have happened, the provider may no longer know the idempotency key"
+
+
 def _said(facts: Facts) -> str:
-    said = (facts.found or "").replace("_", " ")
-    return f"{said} ({facts.found_why})" if facts.found_why else said
+    match facts.found:
+        case None:
+            return "the tool has no look-up"
+        case "not_found":
+            return "the look-up says not found"
+        case "indeterminate":
+            return f"the look-up cannot say ({facts.found_why or 'no reason given'})"

@@ -10,7 +10,8 @@ Does not know what a value means; commands and queries do.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,11 +19,15 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
 from runs.errors import InvalidInput, RunsError
+from runs.models import TEXT_LIMIT
 from runs.paging import LARGEST_PAGE
+from runs.resolution import Outcome
 from tools.errors import Problem
 from tools.redaction import bound_text
 
 SHOWN: Final = 80
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class MalformedJson(RunsError):
@@ -62,6 +67,24 @@ class StartRun(BaseModel):
     labels: dict[str, str] = Field(default_factory=dict, description="to find the run by")
 
 
+class Resolve(BaseModel):
+    """The body of `POST operations/{operation_id}/resolve/`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    outcome: Outcome = Field(
+        description="committed: it happened; not_committed: it did not, send it again with the "
+        "same id; rejected: it did not and must not"
+    )
+    evidence: str = Field(
+        max_length=TEXT_LIMIT, description="how this is known; stands in the journal"
+    )
+    external_ref: str | None = Field(
+        default=None, max_length=255, description="what the provider calls the effect; if committed"
+    )
+    result: Any = Field(default=None, description="any JSON value; if committed")
+
+
 class JsonBody(BaseParser):
     """Reads a request's body with `read_json`."""
 
@@ -93,12 +116,32 @@ def read_json(raw: bytes | str, *, field: str) -> Any:
         raise MalformedJson(field=field, why=bound_text(str(error), 200)) from error
 
 
-def read_start(body: Any) -> StartRun:
-    """The body of `POST runs/`. Raises InvalidRequest."""
+def read_json_option(given: str | None, *, option: str) -> Any:
+    """What a command's option says: a JSON text, or `@FILE` that holds one; None without it.
+
+    Raises MalformedJson, or InvalidInput for a file that cannot be read.
+    """
+    if given is None:
+        return None
+    if not given.startswith("@"):
+        return read_json(given, field=option)
     try:
-        return StartRun.model_validate(body)
+        raw = Path(given[1:]).read_bytes()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InvalidInput(
+            field=option, value=ascii(given[:SHOWN]), fix=f"It cannot be read: {why}."
+        ) from error
+    return read_json(raw, field=option)
+
+
+def read_body(body: Any, shape: type[Body]) -> Body:
+    """A body as `shape` has it. Raises InvalidRequest."""
+    try:
+        return shape.model_validate(body)
     except ValidationError as error:
-        problems = [_problem(entry) for entry in error.errors(include_url=False)]
+        known = list(shape.model_fields)
+        problems = [_problem(entry, known) for entry in error.errors(include_url=False)]
         # The cause would show whole values.
         raise InvalidRequest(problems) from None
 
@@ -167,13 +210,13 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _problem(entry: Any) -> Problem:
+def _problem(entry: Any, known: Sequence[str]) -> Problem:
     field = bound_text(".".join(_places(entry["loc"])) or "body", 200)
     match entry["type"]:
         case "missing":
             return Problem(field, "", "it is required")
         case "extra_forbidden":
-            return Problem(field, "", _nearest(field, list(StartRun.model_fields)))
+            return Problem(field, "", _nearest(field, known))
         case "model_type" | "model_attributes_type":
             return Problem(field, "", "send a JSON object")
     return Problem(field, bound_text(ascii(entry["input"]), SHOWN), entry["msg"])

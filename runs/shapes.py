@@ -7,11 +7,12 @@ Does not read rows and hides nothing; `presenting.py` does both.
 """
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runs.models import Incident as IncidentRow
 from runs.models import ToolObservation
 from runs.state import OperationStatus, RunState
 from tools import EffectType
@@ -60,6 +61,30 @@ class Run(Shape):
     created_by: str
 
 
+class SendWindow(Shape):
+    """When the bytes of one request may have left. Null: not known, which is not "never"."""
+
+    opened_at: datetime | None = None
+    first_byte_at: datetime | None = None
+    last_byte_at: datetime | None = None
+    closed_at: datetime | None = None
+    returned_at: datetime | None = None
+    deadline: datetime | None = None
+    lease_end: datetime | None = None
+
+
+# Its fields in the order in which they happen, as people read them.
+MARKS: Final = {
+    "opened_at": "opened",
+    "first_byte_at": "first byte",
+    "last_byte_at": "last byte",
+    "closed_at": "closed",
+    "returned_at": "returned",
+    "deadline": "deadline",
+    "lease_end": "lease end",
+}
+
+
 class Observation(Shape):
     """One thing learned about an operation. `attempt` is the send it speaks about, from 1."""
 
@@ -67,11 +92,39 @@ class Observation(Shape):
     source: ToolObservation.Source
     verdict: ToolObservation.Verdict
     stage: str | None = Field(description="where the call was interrupted")
+    window: SendWindow | None = Field(description="when the request was on its way")
     detail: str
     result: Any
     external_ref: str | None
     attempt: int
     fence_token: int
+
+
+class Incident(Shape):
+    """Something that should not happen, and that did. `external_ref` is the effect found."""
+
+    kind: IncidentRow.Kind
+    external_ref: str | None
+    detail: str
+    at: datetime
+
+
+class IncidentOfRun(Incident):
+    """An incident with where it happened."""
+
+    run: UUID
+    operation_id: str
+    tool: str
+
+
+class DuplicateCounts(Shape):
+    """Every way in which a second effect was prevented, or was not."""
+
+    replays: int = Field(description="calls answered with the recorded result of an earlier one")
+    refused_repeats: int = Field(description="calls refused because they repeat an earlier one")
+    late_commits: int
+    duplicates: int
+    overdue: int
 
 
 class Operation(Shape):
@@ -97,15 +150,24 @@ class Operation(Shape):
     approval: str | None
     unknown_since: datetime | None
     next_reconcile_at: datetime | None
+    may_be_in_flight: bool = Field(description="an earlier send may yet take effect")
+    settles_at: datetime | None = Field(
+        description="until then an earlier send may yet take effect; null: not known"
+    )
+    repeats: str | None = Field(
+        description="the operation with the same intent whose result answers this one"
+    )
     compensates: str | None
     observations: list[Observation]
+    incidents: list[Incident]
 
 
 class TimelineEntry(Shape):
-    """One line of the incident timeline: an edge that was taken, or a thing learned.
+    """One line of the timeline: an edge that was taken, a thing learned, or an incident.
 
-    `kind` is `run.<event>`, `operation.<event>` or `observation.<source>`, in lower
-    case. `seq` counts from 1 within the run. `attempt` is the step's attempt.
+    `kind` is `run.<event>`, `operation.<event>`, `observation.<source>` or
+    `incident.<kind>`, in lower case. `seq` counts from 1 within the run. `attempt` is the
+    step's attempt.
     """
 
     at: datetime

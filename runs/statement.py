@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from runs.change import Change, Edge, NewDecision, Release
-from runs.models import ToolObservation, ToolOperation
+from runs.models import Incident, ToolObservation, ToolOperation
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         _add_move(n, operation, parts, values)
     for n, observation in enumerate(change.observations):
         _add_observation(n, observation, parts, values)
+    for n, incident in enumerate(change.incidents):
+        _add_incident(n, incident, parts, values)
     if change.edges:
         _add_edges(change.edges, parts, values)
     answer = f"""
@@ -202,6 +204,7 @@ _IDENTITY: Final = {
     "arguments_digest": "text",
     "sensitive": "jsonb",
     "intent": "text",
+    "repeats_id": "text",
     "idempotency_key": "text",
     "policy_outcome": "text",
     "policy_rule": "text",
@@ -217,8 +220,12 @@ _STANDING: Final = {
     "first_sent_at": "timestamptz",
     "last_sent_at": "timestamptz",
     "in_flight_until": "timestamptz",
+    "settles_at": "timestamptz",
     "unknown_since": "timestamptz",
     "next_reconcile_at": "timestamptz",
+    "next_watch_at": "timestamptz",
+    "watch_until": "timestamptz",
+    "holds_intent": "text",
     "external_ref": "text",
     "result": "jsonb",
     "error": "text",
@@ -280,15 +287,29 @@ def _add_observation(
         values[f"seen{n}_{name}"] = getattr(observation, name)
     values[f"seen{n}_operation"] = observation.operation_id
     values[f"seen{n}_result"] = _json(observation.result)
+    values[f"seen{n}_window"] = _json(observation.window)
     parts.append(f"""seen{n} AS (
         INSERT INTO runs_toolobservation
             (operation_id, run_id, source, verdict, stage, detail, external_ref, attempt,
-             fence_token, result)
+             fence_token, result, "window")
         SELECT %(seen{n}_operation)s::text, held.id, %(seen{n}_source)s::text,
                %(seen{n}_verdict)s::text, %(seen{n}_stage)s::text, %(seen{n}_detail)s::text,
                %(seen{n}_external_ref)s::text, %(seen{n}_attempt)s::int,
-               %(seen{n}_fence_token)s::bigint, %(seen{n}_result)s::jsonb
+               %(seen{n}_fence_token)s::bigint, %(seen{n}_result)s::jsonb,
+               %(seen{n}_window)s::jsonb
         FROM held)""")
+
+
+def _add_incident(n: int, incident: Incident, parts: list[str], values: dict[str, Any]) -> None:
+    for name in ("kind", "external_ref", "detail"):
+        values[f"incident{n}_{name}"] = getattr(incident, name)
+    values[f"incident{n}_operation"] = incident.operation_id
+    parts.append(f"""incident{n} AS (
+        INSERT INTO runs_incident (operation_id, run_id, kind, external_ref, detail)
+        SELECT %(incident{n}_operation)s::text, held.id, %(incident{n}_kind)s::text,
+               %(incident{n}_external_ref)s::text, %(incident{n}_detail)s::text
+        FROM held
+        ON CONFLICT ON CONSTRAINT incident_unique_finding DO NOTHING)""")
 
 
 def _add_edges(edges: list[Edge], parts: list[str], values: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Sweeps: finding the runs that somebody should be looking at.
+"""Sweeps: finding the runs, and the closed operations, that somebody should be looking at.
 
 Guarantees: every run whose date has passed is hinted at, oldest first, whether it
 is due, its worker died, or its hint was lost; a run is hinted at once per
@@ -15,8 +15,9 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from runs import watch
 from runs.models import Sweep
-from runs.wake import hint
+from runs.wake import hint, hint_watch
 
 BATCH: Final = 500
 HINT_AGAIN_SECONDS: Final = 10.0
@@ -64,4 +65,11 @@ def run_once() -> Swept:
             # The broker is away: the rest would only wait for it too.
             break
         hinted += 1
+    return Swept(found=len(due), hinted=hinted)
+
+
+def run_watches_once() -> Swept:
+    """One sweep over closed operations that are due to be looked up again."""
+    due = watch.find_due()
+    hinted = sum(1 for operation_id in due if hint_watch(operation_id))
     return Swept(found=len(due), hinted=hinted)

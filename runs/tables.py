@@ -6,14 +6,23 @@ shown as text: control characters are replaced and markup is not read.
 Does not fetch anything and knows no commands.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
-from runs.shapes import Agent, Operation, Run, TimelineEntry, Tool
+from runs.shapes import (
+    MARKS,
+    Agent,
+    DuplicateCounts,
+    IncidentOfRun,
+    Operation,
+    Run,
+    TimelineEntry,
+    Tool,
+)
 
 LONGEST_CELL: Final = 300
 _SHORT_ID: Final = 11
@@ -69,7 +78,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 def operations_table(operations: Sequence[Operation]) -> Table:
     """One row per operation."""
-    table = _table("operation", "tool", "status", "run", "step", "sends", "unknown since", "error")
+    table = _table("operation", "tool", "status", "run", "step", "sends", "unknown since", "note")
     for operation in operations:
         table.add_row(
             _text(operation.operation_id),
@@ -79,9 +88,51 @@ def operations_table(operations: Sequence[Operation]) -> Table:
             _text(operation.step_number),
             _text(operation.attempts),
             _text(show_time(operation.unknown_since)),
-            _text(operation.error or ""),
+            _text(_note(operation)),
         )
     return table
+
+
+def incidents_table(incidents: Sequence[IncidentOfRun]) -> Table:
+    """One row per incident."""
+    table = _table("incident", "at", "operation", "tool", "run", "reference", "detail")
+    for incident in incidents:
+        table.add_row(
+            Text(incident.kind, style="red"),
+            _text(show_time(incident.at)),
+            _text(incident.operation_id),
+            _text(incident.tool),
+            _text(incident.run),
+            _text(incident.external_ref or ""),
+            _text(incident.detail),
+        )
+    return table
+
+
+def say_counts(counts: DuplicateCounts) -> str:
+    """The duplicates that were prevented, and those that were not, in one line."""
+    return (
+        f"Replays: {counts.replays}. Refused repeats: {counts.refused_repeats}. "
+        f"Late commits: {counts.late_commits}. Duplicates: {counts.duplicates}. "
+        f"Overdue: {counts.overdue}."
+    )
+
+
+def say_window(window: Mapping[str, str | None]) -> str:
+    """The marks of a send in their order: `opened 12:00:01.000, … deadline 12:00:31.000`."""
+    return ", ".join(
+        f"{words} {datetime.fromisoformat(at):%H:%M:%S.%f}"[:-3]
+        for name, words in MARKS.items()
+        if (at := window.get(name))
+    )
+
+
+def say_in_flight(operation: Operation) -> str:
+    """Whether an earlier send may yet take effect, and until when; empty if it cannot."""
+    if not operation.may_be_in_flight:
+        return ""
+    until = show_time(operation.settles_at)
+    return "may still be in flight" + (f" until {until}" if until else "; nobody knows how long")
 
 
 def tools_table(tools: Sequence[Tool]) -> Table:
@@ -128,12 +179,28 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in short)
 
 
+def _note(operation: Operation) -> str:
+    notes = [str(incident.kind) for incident in operation.incidents]
+    if in_flight := say_in_flight(operation):
+        notes.append(in_flight)
+    if operation.repeats is not None:
+        notes.append(f"repeats {operation.repeats}")
+    if operation.error:
+        notes.append(operation.error)
+    return "; ".join(notes)
+
+
 def _why(entry: TimelineEntry) -> str:
     known = [entry.reason]
     if entry.reconciliation_result is not None:
         known.insert(0, f"look-up says {entry.reconciliation_result}:")
     if entry.timeout_stage is not None:
         known.append(f"(interrupted at: {entry.timeout_stage})")
+    evidence = entry.evidence or {}
+    if window := evidence.get("window"):
+        known.append(f"(send {evidence['send']}: {say_window(window)})")
+    if repeats := evidence.get("repeats"):
+        known.append(f"(repeats {repeats})")
     if entry.external_ref is not None:
         known.append(f"[{entry.external_ref}]")
     return " ".join(known)

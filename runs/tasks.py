@@ -2,15 +2,21 @@
 
 import os
 import signal
-import socket
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import structlog
 from celery import shared_task
-from celery.signals import worker_init, worker_shutdown, worker_shutting_down
+from celery.signals import (
+    worker_init,
+    worker_process_init,
+    worker_process_shutdown,
+    worker_ready,
+    worker_shutdown,
+    worker_shutting_down,
+)
 
-from runs import engine, sweeps
+from runs import engine, sweeps, watch, workers
 from runs.models import ToolOperation
 from runs.wake import hint
 from tools.execution import abandoned, wait_until_back
@@ -23,9 +29,6 @@ MOST_ABANDONED = 16
 # At its end a worker waits this long for functions past their deadline: what they say late
 # is evidence, and lost with the process.
 LATE_ANSWER_SECONDS = 5.0
-
-# One name per worker process, new at every start.
-OWNER = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
 
 
 @shared_task(name="runs.advance_run")
@@ -41,21 +44,35 @@ def reconcile_operation(operation_id: str) -> None:
     _advance(str(run_id))
 
 
+@shared_task(name="runs.watch_operation")
+def watch_operation(operation_id: str) -> None:
+    """Look up a closed operation once more: its effect may have come late."""
+    watch.watch(operation_id)
+
+
 @shared_task(name="runs.sweep_due_runs")
 def sweep_due_runs() -> None:
-    """Hint at every run whose date has passed."""
+    """Hint at every run, and every watched operation, whose date has passed."""
     sweeps.run_once()
+    sweeps.run_watches_once()
 
 
 def _advance(run_id: str) -> None:
-    progress = engine.advance(run_id=UUID(run_id), owner=OWNER)
+    with workers.at_work() as owner:
+        if owner is None:
+            return
+        progress = engine.advance(run_id=UUID(run_id), owner=owner)
     if progress.yielded:
         hint(UUID(run_id))
     if abandoned() > MOST_ABANDONED:
         # Threads cannot be ended, processes can: give the leases back and make room.
         log.error("worker_ends", abandoned=abandoned())
-        engine.drain()
-        os.kill(os.getpid(), signal.SIGTERM)
+        _end_process()
+
+
+def _end_process() -> None:
+    engine.drain()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @worker_init.connect
@@ -63,9 +80,23 @@ def _start(**_: Any) -> None:
     engine.drain(on=False)
 
 
+@worker_ready.connect
+def _attend_here(sender: Any, **_: Any) -> None:
+    # The parent of forked workers runs no task, and a connection of its own would be theirs too.
+    if "prefork" not in type(sender.pool).__module__:
+        workers.attend(on_declared_ended=_end_process)
+
+
+@worker_process_init.connect
+def _attend_forked(**_: Any) -> None:
+    workers.attend(on_declared_ended=_end_process)
+
+
 @worker_shutdown.connect
+@worker_process_shutdown.connect
 def _hear_late_answers(**_: Any) -> None:
     wait_until_back(seconds=LATE_ANSWER_SECONDS)
+    workers.report_end()
 
 
 @worker_shutting_down.connect

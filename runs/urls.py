@@ -11,6 +11,11 @@ urlpatterns = [
     path("runs/<str:run_id>/cancel/", api.CancelView.as_view(), name="run-cancel"),
     path("operations/", api.OperationsView.as_view(), name="operations"),
     path("operations/<str:operation_id>/", api.OperationView.as_view(), name="operation"),
+    path(
+        "operations/<str:operation_id>/resolve/",
+        api.ResolveView.as_view(),
+        name="operation-resolve",
+    ),
     path("agents/", api.AgentsView.as_view(), name="agents"),
     path("tools/", api.ToolsView.as_view(), name="tools"),
 ]

@@ -32,11 +32,20 @@ def hint(run_id: UUID, *, operation_id: str | None = None) -> bool:
     task, argument = "runs.advance_run", str(run_id)
     if operation_id is not None:
         task, argument = "runs.reconcile_operation", operation_id
+    return _publish(task, argument)
+
+
+def hint_watch(operation_id: str) -> bool:
+    """Publish that a closed operation is due to be looked up; False as above."""
+    return _publish("runs.watch_operation", operation_id)
+
+
+def _publish(task: str, argument: str) -> bool:
     try:
         celery.current_app.send_task(
             task, args=[argument], retry=False, expires=HINT_SECONDS, ignore_result=True
         )
     except (OperationalError, OSError) as error:
-        events.emit(events.Name.HINT_LOST, run_id=run_id, error=type(error).__name__)
+        events.emit(events.Name.HINT_LOST, task=task, error=type(error).__name__)
         return False
     return True

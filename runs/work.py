@@ -16,9 +16,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from runs import decisions
+from django.db import connection, transaction
+
+from runs import decisions, events
 from runs.change import Change, Edge, Release
-from runs.commit import commit_if_held
+from runs.commit import Written, commit_if_held, read_back, require_no_transaction, write_if_held
 from runs.context import WINDOW, Context, Observed
 from runs.decisions import Decision
 from runs.errors import LeaseLost
@@ -62,6 +64,8 @@ class Work:
     change: Change = field(default_factory=Change)
     # Loaded when a decider is first asked, then kept up to date in memory.
     window: deque[Observed] | None = None
+    # Open from a TRANSACTIONAL tool's call until the commit that records its outcome.
+    open_transaction: transaction.Atomic | None = None
 
     @property
     def now(self) -> datetime:
@@ -125,13 +129,54 @@ class Work:
             step_id=self.step_id,
             attempt_id=self.attempt_id,
         )
-        written = commit_if_held(held, self.change)
+        if self.open_transaction is None:
+            written = commit_if_held(held, self.change)
+        else:
+            written = self._commit_transaction(held)
         self.version = written.version
         self.cancel_requested_by = written.cancel_requested_by
         self.step_id = written.step_id or self.step_id
         self.attempt_id = written.attempt_id or self.attempt_id
         self.lease.extend(asked_at=asked_at, left=written.lease_left)
         self.change = Change()
+
+    def begin_transaction(self) -> None:
+        """Let what follows on this connection commit with the next `commit`, or not at all."""
+        require_no_transaction()
+        self.open_transaction = transaction.atomic(durable=True)
+        self.open_transaction.__enter__()
+
+    def roll_back(self) -> None:
+        """Undo an open transaction, and forget what was learned in it; harmless without one."""
+        if self.open_transaction is None:
+            return
+        begun, self.open_transaction = self.open_transaction, None
+        self.change.observations = []
+        try:
+            connection.needs_rollback = True
+            begun.__exit__(None, None, None)
+        except Exception:  # noqa: BLE001  the server undoes what a broken connection began
+            connection.close()
+
+    def _commit_transaction(self, held: Held) -> Written:
+        assert self.open_transaction is not None, "called for an open transaction"
+        try:
+            written = write_if_held(held, self.change)
+        except BaseException:
+            self.roll_back()
+            raise
+        begun, self.open_transaction = self.open_transaction, None
+        try:
+            begun.__exit__(None, None, None)
+        except Exception:
+            # Committed or not, the error says neither; nobody else writes under our token.
+            connection.close()
+            if (found := read_back(held)) is None:
+                self.change.observations = []
+                raise
+            written = found
+        events.emit(events.Name.COMMIT_DONE, run_id=self.run_id, fence_token=held.fence_token)
+        return written
 
     def release(self, *, wake_in: float | None, attempt_outcome: str = "parked") -> None:
         """Give the lease back together with what is pending."""
@@ -234,4 +279,5 @@ def to_observed(operation: ToolOperation) -> Observed:
         error=operation.error,
         external_ref=operation.external_ref,
         is_write=bool(operation.effect_type) and EffectType(operation.effect_type).is_write,
+        repeats=operation.repeats_id or "",
     )

@@ -49,9 +49,7 @@ class Call:
     _timeouts: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        window = SendWindow(
-            deadline=self.deadline, expires_at_monotonic=self.expires_at_monotonic
-        )
+        window = SendWindow(deadline=self.deadline, expires_at_monotonic=self.expires_at_monotonic)
         object.__setattr__(self, "window", window)
 
     @property

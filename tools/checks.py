@@ -46,10 +46,10 @@ def _unsafe_effect(spec: ToolSpec) -> Iterator[CheckMessage]:
             obj=_named(spec),
             id="tools.E001",
         )
-    if spec.effect_type is EffectType.TRANSACTIONAL:
+    if spec.effect_type is EffectType.TRANSACTIONAL and spec.is_async:
         yield Error(
-            "TRANSACTIONAL tools are not served yet: it would run outside any transaction.",
-            hint="Declare it NON_IDEMPOTENT_WRITE, or IDEMPOTENT_WRITE by a natural id.",
+            "A TRANSACTIONAL tool that is async would run outside its transaction.",
+            hint="Write it as a plain function over Django's database connection.",
             obj=_named(spec),
             id="tools.E002",
         )
@@ -151,6 +151,24 @@ def _numbers(spec: ToolSpec) -> Iterator[CheckMessage]:
         )
 
 
+def _settling(spec: ToolSpec) -> Iterator[CheckMessage]:
+    if spec.reconcile_within <= timedelta(0):
+        yield Error(
+            f"reconcile_within={spec.reconcile_within} leaves no time to ask the provider.",
+            hint="Say for how long an unknown operation is looked up before a person is asked.",
+            obj=_named(spec),
+            id="tools.E018",
+        )
+    settles = spec.effect_type is EffectType.NON_IDEMPOTENT_WRITE and spec.reconcile_handler
+    if settles and spec.reconcile_within <= spec.settle_window:
+        yield Warning(
+            "The objective ends before the settle window, so an unknown call is never sent again.",
+            hint="Make reconcile_within clearly longer than settle_window.",
+            obj=_named(spec),
+            id="tools.W006",
+        )
+
+
 def _sizes(spec: ToolSpec) -> Iterator[CheckMessage]:
     named = {"the tool's name": spec.name, "provider": spec.provider_name, "account": spec.account}
     for what, text in named.items():
@@ -180,8 +198,6 @@ def _sizes(spec: ToolSpec) -> Iterator[CheckMessage]:
 
 def _not_served(spec: ToolSpec) -> Iterator[CheckMessage]:
     given = {
-        "on_repeated_intent": spec.on_repeated_intent != "return_recorded",
-        "intent_scope": spec.intent_scope != "run",
         "resource_version": spec.resource_version is not None,
         "compensation_handler": spec.compensation_handler is not None,
     }
@@ -275,6 +291,7 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[CheckMessage]], ...] = (
     _approval,
     _argument_names,
     _numbers,
+    _settling,
     _sizes,
     _handlers,
     _not_served,

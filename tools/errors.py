@@ -2,6 +2,7 @@
 
     ToolError
     ├── Rejected            raised by a tool: the provider refused, for good
+    │   └── RejectedBefore  an earlier call under the same key was refused
     ├── NotSent             raised by a tool: nothing left, try again
     │   └── DeadlinePassed  raised by `Call.remaining`: too late to send
     ├── UnknownTool         no tool has this name
@@ -12,7 +13,15 @@
     ├── UnreadableResult    a tool returned what cannot be stored
     ├── NoAnswer            a function gave none in its time, or ended its thread
     ├── RuleFailed          a policy's rule could not be evaluated
-    └── NoThread            this process has no thread left for a call
+    ├── NoThread            this process has no thread left for a call
+    ├── KeyRefused          a call under an idempotency key was not carried out
+    │   ├── KeyInFlight     an earlier call under it is being carried out
+    │   ├── KeyMismatch     it was used with other arguments
+    │   ├── KeyExpired      it is too old for its result to be known
+    │   └── OutcomeUnknown  nobody knows what became of an earlier call under it
+    ├── StaleToken          a larger fencing token has been seen
+    ├── TransactionNeeded   a function was called outside of a transaction
+    └── TransactionOpen     a function was called inside of one
 
 Guarantees: every sentence names the field, the value (bounded) and the fix.
 Does not decide what a condition means for an operation: see `outcome.py`.
@@ -21,6 +30,7 @@ Does not decide what a condition means for an operation: see `outcome.py`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
 from tools.redaction import RAW_TEXT, bound_text
 
@@ -158,3 +168,100 @@ def _shown(value: object) -> str:
 
 class NoAnswer(ToolError):
     """A function of somebody else's neither returned nor raised an ordinary exception."""
+
+
+class RejectedBefore(Rejected):
+    """An earlier call under the same idempotency key was refused, with this reason."""
+
+
+class KeyRefused(ToolError):
+    """A call under an idempotency key was not carried out. `status` is the HTTP status for it.
+
+    The key itself is in no sentence: it may be a secret of its caller.
+    """
+
+    status: ClassVar[int] = 409
+
+    def __init__(self, sentence: str, *, scope: str) -> None:
+        self.scope = scope
+        super().__init__(sentence)
+
+
+class KeyInFlight(KeyRefused):
+    """An earlier call under the key is being carried out at this moment."""
+
+    def __init__(self, *, scope: str) -> None:
+        super().__init__(
+            "idempotency key: an earlier call under it is still being carried out; "
+            "send the same call again in a moment",
+            scope=scope,
+        )
+
+
+class KeyMismatch(KeyRefused):
+    """The key was used before, with other arguments."""
+
+    status = 422
+
+    def __init__(self, *, scope: str) -> None:
+        super().__init__(
+            "idempotency key: it was used before, with other arguments; "
+            "use a new key for a new call",
+            scope=scope,
+        )
+
+
+class KeyExpired(KeyRefused):
+    """The key was used before, and its result is no longer kept."""
+
+    status = 410
+
+    def __init__(self, *, scope: str) -> None:
+        super().__init__(
+            "idempotency key: a call under it was settled too long ago for its result to be kept; "
+            "look at what it did before using a new key",
+            scope=scope,
+        )
+
+
+class OutcomeUnknown(KeyRefused):
+    """An earlier call under the key may or may not have taken effect; this one was not executed.
+
+    `key_id` is the number of its row, for `tools.idempotency.settle_unknown`.
+    """
+
+    def __init__(self, *, scope: str, key_id: int, why: str) -> None:
+        self.key_id = key_id
+        self.why = bound_text(why)
+        super().__init__(
+            "idempotency key: whether an earlier call under it took effect is unknown "
+            f"({self.why}); do not repeat it under another key; its number is {key_id}",
+            scope=scope,
+        )
+
+
+class StaleToken(ToolError):
+    """A larger fencing token has been seen for the resource: another worker has taken over."""
+
+    def __init__(self, *, resource: str, token: int, newest: int) -> None:
+        self.resource, self.token, self.newest = resource, token, newest
+        super().__init__(
+            f"fencing token {token} of {_shown(resource)} is stale: {newest} has been seen; stop"
+        )
+
+
+class TransactionNeeded(ToolError):
+    """The function's promise holds only together with the caller's writes."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__(f"{function} was called outside of transaction.atomic(); put it inside")
+
+
+class TransactionOpen(ToolError):
+    """The function must not be called while a transaction is open."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__(
+            f"{function} was called inside a transaction, which would be open across a call to "
+            "the outside and could undo what is recorded of it; call it outside of atomic()"
+        )

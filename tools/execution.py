@@ -61,6 +61,19 @@ def execute(*, spec: ToolSpec, call: Call, on_late: Callable[[Outcome], None]) -
     return outcome
 
 
+def execute_here(*, spec: ToolSpec, call: Call) -> Outcome:
+    """Call a TRANSACTIONAL tool in this thread, on the transaction that is open here.
+
+    Its deadline is not enforced: it asks nobody outside, and its statements have the
+    database's own time-outs.
+    """
+    try:
+        bound = spec.bind(call.arguments)
+    except InvalidArguments as error:
+        return Unsent(f"the stored arguments no longer fit the tool: {error}")
+    return _run_tool(spec=spec, call=call, bound=bound)
+
+
 def look_up(*, spec: ToolSpec, call: Call) -> Reconciled[Any]:
     """Ask the tool's `reconcile_handler` what became of the operation, by the deadline.
 

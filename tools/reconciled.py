@@ -35,9 +35,7 @@ class Reconciled(Generic[T]):
         `also` are the references of further effects of the same operation: each is a
         duplicate, and is counted.
         """
-        return cls(
-            verdict="committed", result=result, external_ref=external_ref, also=tuple(also)
-        )
+        return cls(verdict="committed", result=result, external_ref=external_ref, also=tuple(also))
 
     @classmethod
     def not_found(cls) -> "Reconciled[Any]":

@@ -43,7 +43,7 @@ def trace(call: "Call") -> Callable[[str, Mapping[str, Any]], None]:
     """A function for `extensions={"trace": …}` of a synchronous httpx2 or httpx request."""
 
     def note(event: str, _: Mapping[str, Any]) -> None:
-        _protocol, _, stage = event.partition(".")
+        stage = event.partition(".")[2]
         if stage == "send_request_headers.started":
             call.window.mark("first_byte")
         elif stage in ("send_request_body.complete", "send_request_body.failed"):

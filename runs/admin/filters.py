@@ -18,7 +18,7 @@ from django.http import HttpRequest
 
 from runs.admin.lists import NARROWING, among_newest
 from runs.agents import all_agents
-from runs.models import AgentRun, Step, ToolObservation, ToolOperation
+from runs.models import AgentRun, Incident, Step, ToolObservation, ToolOperation
 from runs.state import UNCERTAIN_STATES, UNDATED_STATES, OperationStatus, RunState
 from tools.registry import all_tools
 
@@ -125,6 +125,35 @@ class Verdict(Choice):
 
     def options(self) -> Choices:
         return [(value, str(label)) for value, label in ToolObservation.Verdict.choices]
+
+
+class Kind(Choice):
+    title = "kind"
+    parameter_name = field = "kind"
+    by = "at"
+    indexed = {str(kind): Q(kind=kind) for kind in Incident.Kind}
+
+    def options(self) -> Choices:
+        return [(kind.value, kind.value.replace("_", " ").capitalize()) for kind in Incident.Kind]
+
+
+class Intent(SimpleListFilter):
+    """Operations that repeat an earlier one: answered with its result, or refused."""
+
+    title = "intent"
+    parameter_name = "intent"
+
+    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
+        return [("repeated", "repeats an earlier one")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[ToolOperation]
+    ) -> QuerySet[ToolOperation]:
+        if self.value() is None:
+            return queryset
+        if self.value() != "repeated":
+            return queryset.none()
+        return queryset.filter(repeats__isnull=False)
 
 
 class Effect(SimpleListFilter):

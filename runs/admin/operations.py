@@ -1,7 +1,8 @@
-"""Operations, and what was learned about them: the answer to "did it happen?".
+"""Operations: the answer to "did it happen?".
 
 Guarantees: an unknown operation says so before anything else, with what is asked
-next; arguments, results and errors are shown without the secrets declared for them.
+next and a way to settle it for those who may; incidents stand there too. Arguments,
+results and errors are shown without the secrets declared for them.
 """
 
 from typing import Any
@@ -41,15 +42,6 @@ from runs.models import (
 from runs.sensitive import names_of_operation, without_secrets
 from runs.state import OperationStatus
 
-VERDICT_TONES: dict[str, Tone] = {
-    ToolObservation.Verdict.COMMITTED: "success",
-    ToolObservation.Verdict.REJECTED: "danger",
-    ToolObservation.Verdict.NOT_SENT: "neutral",
-    ToolObservation.Verdict.UNKNOWN: "uncertain",
-    ToolObservation.Verdict.NOT_FOUND: "warning",
-    ToolObservation.Verdict.INDETERMINATE: "warning",
-}
-
 MEANINGS: dict[OperationStatus, str] = {
     OperationStatus.AWAITING_APPROVAL: "Held for a signature; nothing was sent.",
     OperationStatus.PREPARED: "Intended and recorded; not sent, or known not to have left.",
@@ -69,6 +61,7 @@ class OperationAdmin(ReadOnlyAdmin):
         filters.Tool,
         filters.OfRun,
         filters.OfStepOfRun,
+        filters.Intent,
         filters.Created,
     )
     search_fields = ("id",)
@@ -84,6 +77,8 @@ class OperationAdmin(ReadOnlyAdmin):
         "attempts",
         "fence_token",
         "external_ref",
+        "settles_at",
+        "repeats_id",
         "created_at",
     )
     record_related = ("run",)
@@ -113,7 +108,10 @@ class OperationAdmin(ReadOnlyAdmin):
 
     @admin.display(description="status")
     def status(self, operation: ToolOperation) -> Cell:
-        return operation_badge(operation.status)
+        shown = operation_badge(operation.status)
+        if operation.repeats_id is not None:
+            return format_html("{} {}", shown, badge("repeats an earlier one", "neutral"))
+        return format_html("{} {}", shown, in_flight_badge(operation))
 
     @admin.display(description="effect")
     def effect(self, operation: ToolOperation) -> Cell:
@@ -134,6 +132,18 @@ class OperationAdmin(ReadOnlyAdmin):
     def created(self, operation: ToolOperation) -> Cell:
         return when(operation.created_at)
 
+    def get_urls(self) -> list[URLPattern]:
+        ask = path(
+            "<str:operation_id>/resolve/",
+            self.admin_site.admin_view(self.resolve_view),
+            name="runs_tooloperation_resolve",
+        )
+        return [ask, *super().get_urls()]
+
+    def resolve_view(self, request: HttpRequest, operation_id: str) -> HttpResponse:
+        """GET shows the evidence and asks; POST settles the operation, as the API would."""
+        return resolve_view(self, request, operation_id)
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
@@ -153,10 +163,11 @@ class OperationAdmin(ReadOnlyAdmin):
         return Record(
             title=str(operation),
             state=operation_badge(operation.status),
-            meaning=MEANINGS[OperationStatus(operation.status)],
+            meaning=_meaning(operation),
             facts=_facts(operation),
             parts=[
                 *_notices(operation),
+                *incident_notices(operation.incidents.select_related("operation")),
                 json_block("Arguments", operation.arguments, hidden),
                 json_block("Result", operation.result, hidden),
                 *self.section(
@@ -184,107 +195,22 @@ class OperationAdmin(ReadOnlyAdmin):
             links=[
                 (record_url(AgentRun, operation.run_id), "run"),
                 (record_url(ModelDecision, operation.step_id), "decision"),
+                (list_url(Incident, operation=operation.pk), "incidents"),
             ],
+            action=_settle_link(request, operation),
         )
 
 
-@admin.register(ToolObservation)
-class ObservationAdmin(ReadOnlyAdmin):
-    list_display = (
-        "observation",
-        "run",
-        "operation",
-        "source",
-        "detail",
-        "send",
-        "token",
-        "observed",
-    )
-    list_filter = (
-        filters.Source,
-        filters.Verdict,
-        filters.OfRunByOperation,
-        filters.OfOperation,
-    )
-    list_select_related = ("operation",)
-    list_only = (
-        "operation__tool",
-        "operation__arguments",
-        "operation__sensitive",
-        "run_id",
-        "source",
-        "verdict",
-        "stage",
-        "detail",
-        "attempt",
-        "fence_token",
-        "observed_at",
-    )
-    record_related = ("operation",)
-    empty = "No observation yet: one is recorded when a call comes back or a provider is asked."
+def _settle_link(request: HttpRequest, operation: ToolOperation) -> Action | None:
+    if operation.status != OperationStatus.UNKNOWN or not may_resolve(request):
+        return None
+    return Action(reverse("admin:runs_tooloperation_resolve", args=[operation.pk]), "Settle…")
 
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return ("-id",)
 
-    @admin.display(description="verdict")
-    def observation(self, seen: ToolObservation) -> Cell:
-        shown = badge(seen.get_verdict_display(), VERDICT_TONES[seen.verdict])
-        return format_html(
-            '<a class="ao-link" href="{}">{}</a>', record_url(ToolObservation, seen.pk), shown
-        )
-
-    @admin.display(description="run")
-    def run(self, seen: ToolObservation) -> Cell:
-        return run_link(seen.run_id)
-
-    @admin.display(description="operation")
-    def operation(self, seen: ToolObservation) -> Cell:
-        return format_html(
-            "{} {}", line(seen.operation.tool, 60), operation_link(seen.operation_id)
-        )
-
-    @admin.display(description="learned from")
-    def source(self, seen: ToolObservation) -> Cell:
-        return _source_badge(seen)
-
-    @admin.display(description="detail")
-    def detail(self, seen: ToolObservation) -> Cell:
-        return line(without_secrets(seen.detail, seen.operation), 100)
-
-    @admin.display(description="about send")
-    def send(self, seen: ToolObservation) -> Cell:
-        return str(seen.attempt)
-
-    @admin.display(description="token")
-    def token(self, seen: ToolObservation) -> Cell:
-        return str(seen.fence_token)
-
-    @admin.display(description="observed")
-    def observed(self, seen: ToolObservation) -> Cell:
-        return when(seen.observed_at)
-
-    def record(self, request: HttpRequest, seen: ToolObservation) -> Record:
-        operation = seen.operation
-        hidden = names_of_operation(operation)
-        detail = without_secrets(seen.detail, operation)
-        return Record(
-            title=f"Observation of {operation.tool}",
-            state=badge(seen.get_verdict_display(), VERDICT_TONES[seen.verdict]),
-            meaning="Evidence: it moves no state by itself.",
-            facts=[
-                Fact("Operation", _operation_cell(operation)),
-                Fact("Run", run_link(seen.run_id)),
-                Fact("Step", step_link(operation.step_id, operation.step_number)),
-                Fact("Learned from", _source_badge(seen)),
-                Fact("Stage", seen.stage or NOTHING),
-                Fact("About send", str(seen.attempt)),
-                Fact("Fencing token", str(seen.fence_token)),
-                Fact("External reference", line(seen.external_ref, 255)),
-                Fact("Observed", when(seen.observed_at)),
-                Fact("Detail", line(detail, PARAGRAPH)),
-            ],
-            parts=[json_block("Result", seen.result, hidden)],
-        )
+def _meaning(operation: ToolOperation) -> str:
+    if operation.repeats_id is not None and operation.status == OperationStatus.COMMITTED:
+        return "Nothing was sent: it was answered with the result of the operation it repeats."
+    return MEANINGS[OperationStatus(operation.status)]
 
 
 def _facts(operation: ToolOperation) -> list[Fact]:
@@ -312,24 +238,41 @@ def _facts(operation: ToolOperation) -> list[Fact]:
         Fact("Place", f"call {operation.ordinal + 1} of the decision"),
         Fact("Operation id", operation.pk),
     ]
-    if operation.in_flight_until is not None:
-        facts.insert(9, Fact("May still be under way until", when(operation.in_flight_until)))
+    if operation.status in _SENT_AND_OPEN:
+        facts.insert(9, Fact("May still be in flight", _in_flight(operation)))
+    if operation.repeats_id is not None:
+        facts.insert(0, Fact("Repeats", operation_link(operation.repeats_id)))
+    if operation.next_watch_at is not None:
+        watched = format_html("next {}", when(operation.next_watch_at))
+        facts.append(Fact("Watched for a late effect", watched))
     return facts
+
+
+_SENT_AND_OPEN = (OperationStatus.RUNNING, OperationStatus.UNKNOWN)
+
+
+def _in_flight(operation: ToolOperation) -> Cell:
+    if not operation.may_be_in_flight:
+        return format_html("no; settled {}", when(operation.settles_at))
+    if operation.settles_at is None:
+        return "yes, and nobody knows until when"
+    return format_html("yes, until {}", when(operation.settles_at))
 
 
 def _notices(operation: ToolOperation) -> list[Notice]:
     notices = []
     if operation.status == OperationStatus.UNKNOWN:
         asked = format_html(
-            "Unknown since {}. The provider is asked again {}.",
+            "Unknown since {}, {}. {}",
             when(operation.unknown_since),
-            when(operation.next_reconcile_at),
+            asked_again(operation),
+            in_flight_badge(operation),
         )
         notices.append(Notice("uncertain", "Effect uncertain", [asked]))
     if operation.error:
         tone: Tone = "uncertain" if operation.status == OperationStatus.UNKNOWN else "danger"
         error = without_secrets(operation.error, operation)
-        notices.append(Notice(tone, "Last error", [line(error, PARAGRAPH)]))
+        notices.append(Notice(tone, "Last error", [quote(error)]))
     return notices
 
 
@@ -341,12 +284,3 @@ def _key(operation: ToolOperation) -> Cell:
         line(operation.idempotency_key, 255),
         when(operation.key_expires_at),
     )
-
-
-def _operation_cell(operation: ToolOperation) -> SafeString:
-    return link(record_url(ToolOperation, operation.pk), line(str(operation)))
-
-
-def _source_badge(seen: ToolObservation) -> SafeString:
-    late = seen.source == ToolObservation.Source.STALE_WORKER
-    return badge(seen.get_source_display(), "warning" if late else "neutral")

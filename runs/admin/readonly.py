@@ -74,6 +74,15 @@ Part = Notice | Table | Block
 
 
 @dataclass(frozen=True)
+class Action:
+    """A page that asks before anything is done. `harmful`: it takes something away."""
+
+    url: str
+    text: str
+    harmful: bool = False
+
+
+@dataclass(frozen=True)
 class Record:
     """One row as a page: its state, what it means, facts, then parts in order."""
 
@@ -83,8 +92,7 @@ class Record:
     parts: Sequence[Part] = ()
     meaning: str = ""
     links: Sequence[tuple[str, str]] = ()
-    # (url, label) of a page that asks before anything is done.
-    action: tuple[str, str] | None = None
+    action: Action | None = None
 
 
 class ReadOnlyAdmin(BaseAdmin):

@@ -24,15 +24,19 @@ from django.utils.safestring import SafeString
 
 from runs.access import RUNS_WRITE, Actor
 from runs.admin import filters
+from runs.admin.incidents import incident_notices
 from runs.admin.lists import PER_PAGE, among_newest
-from runs.admin.readonly import Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
+from runs.admin.readonly import Action, Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
 from runs.admin.show import (
     LINE,
     Row,
+    asked_again,
+    in_flight_badge,
     json_block,
     line,
     list_url,
     operation_link,
+    quote,
     record_url,
     run_badge,
     text_block,
@@ -45,6 +49,7 @@ from runs.models import (
     NAME,
     AgentRun,
     Checkpoint,
+    Incident,
     ModelDecision,
     Step,
     StepAttempt,
@@ -67,6 +72,7 @@ OF_A_RUN: Final[dict[str, type[Row]]] = {
     "Observations": ToolObservation,
     "Checkpoints": Checkpoint,
     "Journal": Transition,
+    "Incidents": Incident,
 }
 
 MEANINGS: Final[dict[RunState, str]] = {
@@ -177,6 +183,7 @@ class RunAdmin(ReadOnlyAdmin):
             facts=_facts(run),
             parts=[
                 *_notices(run, hidden),
+                *incident_notices(run.incidents.select_related("operation"), run=run.pk),
                 *self._tables(request, run),
                 text_block("Objective", run.objective),
                 json_block("Input", run.input, hidden),
@@ -221,10 +228,11 @@ class RunAdmin(ReadOnlyAdmin):
             )
         return HttpResponseRedirect(record_url(AgentRun, run.pk))
 
-    def _cancel_link(self, request: HttpRequest, run: AgentRun) -> tuple[str, str] | None:
+    def _cancel_link(self, request: HttpRequest, run: AgentRun) -> Action | None:
         if not (_may_cancel(request) and _can_be_cancelled(run)):
             return None
-        return reverse("admin:runs_agentrun_cancel", args=[run.pk]), "Cancel run…"
+        url = reverse("admin:runs_agentrun_cancel", args=[run.pk])
+        return Action(url, "Cancel run…", harmful=True)
 
     def _tables(self, request: HttpRequest, run: AgentRun) -> list[Part]:
         return [
@@ -296,12 +304,13 @@ def _notices(run: AgentRun, hidden: frozenset[str]) -> list[Notice]:
 
 def _uncertain(operation: ToolOperation) -> SafeString:
     return format_html(
-        "{} {}: it may or may not have happened. Unknown since {}, asked again {}. {}",
+        "{} {}: it may or may not have happened. {} Unknown since {}, {}. {}",
         line(operation.tool, NAME),
         operation_link(operation.pk),
+        in_flight_badge(operation),
         when(operation.unknown_since),
-        when(operation.next_reconcile_at),
-        line(without_secrets(operation.error, operation), 500),
+        asked_again(operation),
+        quote(without_secrets(operation.error, operation), 500),
     )
 
 

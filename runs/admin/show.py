@@ -9,19 +9,20 @@ Does not hide secrets: `runs/sensitive.py` says which names are, `json_block` ap
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, Literal
 
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from runs.models import (
     AgentRun,
     Checkpoint,
+    Incident,
     ModelDecision,
     Step,
     StepAttempt,
@@ -29,6 +30,7 @@ from runs.models import (
     ToolOperation,
     Transition,
 )
+from runs.shapes import MARKS
 from runs.state import OperationStatus, RunState
 from tools.redaction import bound_text, redact
 
@@ -42,6 +44,7 @@ Row = (
     | ToolObservation
     | Checkpoint
     | Transition
+    | Incident
 )
 
 NOTHING: Final = "–"
@@ -109,6 +112,12 @@ def line(text: str, limit: int = LINE) -> str:
     return visible(bound_text(" ".join(text[: 4 * limit].split()), limit)) or NOTHING
 
 
+def quote(text: str, limit: int = PARAGRAPH) -> SafeString | str:
+    """A provider's or a tool's words, marked as such."""
+    said = line(text, limit)
+    return said if said == NOTHING else format_html('<q class="ao-said">{}</q>', said)
+
+
 def text_block(title: str, text: str) -> Block:
     """A stranger's text in full, up to the cut."""
     return _block(title, text)
@@ -132,6 +141,20 @@ def operation_badge(status: str) -> SafeString:
     return _state_badge(status, OPERATION_TONES[OperationStatus(status)])
 
 
+def in_flight_badge(operation: ToolOperation) -> SafeString | str:
+    """Whether an earlier send may yet take effect; nothing if none can."""
+    if not operation.may_be_in_flight:
+        return ""
+    return badge("may still be in flight", "uncertain")
+
+
+def asked_again(operation: ToolOperation) -> SafeString | str:
+    """When the provider is asked next about an unknown operation."""
+    if operation.next_reconcile_at is None:
+        return "the provider is not asked again"
+    return format_html("asked again {}", when(operation.next_reconcile_at))
+
+
 def edge_badges(edge: Transition) -> SafeString:
     """Where an edge came from and led to, as states of the run or of the operation."""
     came_from, led_to = (
@@ -151,6 +174,25 @@ def when(moment: datetime | None, *, now: datetime | None = None) -> SafeString 
         moment.isoformat(),
         relative(moment, now=now),
         f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+    )
+
+
+def window_cell(window: Mapping[str, Any] | None) -> SafeString | str:
+    """When the bytes of a request may have left, mark by mark."""
+    marks = [
+        (words, datetime.fromisoformat(at))
+        for name, words in MARKS.items()
+        if (at := (window or {}).get(name))
+    ]
+    if not marks:
+        return NOTHING
+    return format_html_join(
+        "",
+        '<span class="ao-mark"><small>{}</small> <time datetime="{}" title="{} UTC">{}</time></span>',
+        (
+            (words, at.isoformat(), f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}", _clock(at))
+            for words, at in marks
+        ),
     )
 
 
@@ -189,6 +231,10 @@ def operation_link(operation_id: str | None) -> SafeString | str:
 
 def step_link(step_id: int, number: int) -> SafeString:
     return link(record_url(Step, step_id), f"step {number}")
+
+
+def _clock(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%H:%M:%S.%f}"[:-3]
 
 
 def _state_badge(state: str, tone: Tone) -> SafeString:

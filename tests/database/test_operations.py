@@ -9,7 +9,7 @@ import pytest
 from runs import CallTools, Context, Decision, Finish, ToolCall, events
 from runs.engine import MAX_FAILURES
 from runs.models import AgentRun, ToolOperation
-from runs.operations import operation_id
+from runs.planning import operation_id
 from runs.state import OperationStatus, RunState
 from tests.database.kit import (
     ON_DATABASE,

@@ -8,6 +8,7 @@ import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentops.embedded import EmbeddedError
+from agentops.exits import WorkerExits
 from agentops.ports import PortUnusable, require_free_port, reserved_port
 from agentops.processes import LOOPBACK, stack_processes
 from agentops.stack import await_port, child_environment, migrate, start_servers
@@ -79,6 +81,8 @@ class Command(BaseCommand):
         )
         login = f"{USER}:{secrets.token_urlsafe(12)}"
         environment = {**child_environment(flower_login=login), "SHOP_PAYMENTS_URL": provider.url}
+        log = _log_to(ending)
+        exits = ending.enter_context(WorkerExits(on_trouble=partial(log, "demo")))
         supervisor = Supervisor(
             stack_processes(
                 data_dir=settings.AGENTOPS_DATA_DIR,
@@ -86,7 +90,9 @@ class Command(BaseCommand):
                 flower_port=flower_port,
                 environment=environment,
             ),
-            on_line=_log_to(ending),
+            on_line=log,
+            on_start=exits.note_start,
+            on_end=exits.note_end,
         )
         console.print("starting web, worker, beat and Flower")
         supervisor.start()

@@ -21,6 +21,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from agentops.embedded import EmbeddedError, Stack
+from agentops.exits import WorkerExits
 from agentops.ports import PortUnusable
 from agentops.processes import LOOPBACK, stack_processes
 from agentops.stack import await_port, child_environment, migrate, require_ports, start_servers
@@ -53,6 +54,12 @@ class Command(BaseCommand):
                 migrate(say=partial(show, "up"))
                 given = os.environ.get("FLOWER_BASIC_AUTH")
                 login = given or f"operator:{secrets.token_urlsafe(12)}"
+                exits = ending.enter_context(WorkerExits(on_trouble=partial(show, "up")))
+
+                def settle(ended: Ended) -> None:
+                    exits.note_end(ended)
+                    _report(ended, show=show)
+
                 supervisor = Supervisor(
                     stack_processes(
                         data_dir=settings.AGENTOPS_DATA_DIR,
@@ -64,7 +71,8 @@ class Command(BaseCommand):
                         environment=child_environment(flower_login=login),
                     ),
                     on_line=show,
-                    on_end=lambda ended: _report(ended, show=show),
+                    on_start=exits.note_start,
+                    on_end=settle,
                 )
                 supervisor.start()
                 ending.callback(supervisor.stop)

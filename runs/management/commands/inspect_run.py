@@ -1,5 +1,6 @@
 """`inspect_run`: one run, where it stands and how it came there."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -8,10 +9,11 @@ from runs.access import READ
 from runs.errors import UnknownRun
 from runs.management.base import KernelCommand, add_limit, as_json, checked_limit
 from runs.models import AgentRun
-from runs.presenting import present_run
-from runs.queries import parse_run_id
-from runs.shapes import Run
-from runs.tables import facts_table, show_time, timeline_table
+from runs.presenting import present_incident, present_operation, present_run
+from runs.queries import find_incidents, find_operations, parse_run_id
+from runs.shapes import IncidentOfRun, Run
+from runs.state import OperationStatus
+from runs.tables import facts_table, say_in_flight, show_time, timeline_table
 from runs.timeline import read_newest
 
 
@@ -30,12 +32,16 @@ class Command(KernelCommand):
         if row is None:
             raise UnknownRun(run_id=str(run_id))
         run = present_run(row)
-        page = read_newest(run_id=run_id, size=checked_limit(options["limit"]))
+        limit = checked_limit(options["limit"])
+        page = read_newest(run_id=run_id, size=limit)
+        incidents = [present_incident(one) for one in find_incidents(run=options["run"])[:limit]]
         if self.as_json:
             entries = [as_json(entry) for entry in page.items]
-            self.show_json({"run": as_json(run), "timeline": entries})
+            found = [as_json(incident) for incident in incidents]
+            self.show_json({"run": as_json(run), "incidents": found, "timeline": entries})
             return
-        self.show_table(facts_table(_facts(run)), "", timeline_table(page.items))
+        facts = [*_facts(run), *_uncertain(run), *_incidents(incidents)]
+        self.show_table(facts_table(facts), "", timeline_table(page.items))
         if page.previous:
             self.say(f"Earlier entries are left out; --limit shows more than {len(page.items)}.")
 
@@ -61,3 +67,21 @@ def _facts(run: Run) -> list[tuple[str, object]]:
         ("finished", show_time(run.finished_at) or None),
     ]
     return [(name, value) for name, value in facts if value is not None]
+
+
+def _uncertain(run: Run) -> list[tuple[str, object]]:
+    if not run.uncertain:
+        return []
+    unknown = find_operations(run=str(run.id), status=OperationStatus.UNKNOWN)
+    shown = [present_operation(one) for one in unknown.order_by("step_number", "ordinal")]
+    return [("unknown", _words(one.operation_id, one.tool, say_in_flight(one))) for one in shown]
+
+
+def _incidents(incidents: Sequence[IncidentOfRun]) -> list[tuple[str, object]]:
+    return [
+        ("incident", _words(one.kind, one.tool, one.external_ref, one.detail)) for one in incidents
+    ]
+
+
+def _words(*parts: str | None) -> str:
+    return " · ".join(part for part in parts if part)

@@ -1,0 +1,84 @@
+"""Intents: the same business action, asked for twice.
+
+An operation that carries out an intent *holds* it: a unique column names the intent in its
+scope (the run, or everywhere) from the moment the call is planned, and lets it go only when
+it is settled that nothing happened. A second call with the same intent finds the name
+taken, also in a race, and *repeats* the first: it is answered with the recorded result,
+held for a person, or refused, as its tool declares.
+
+Guarantees: of two calls with one intent at most one is sent without a person's word; every
+repeat is a row that names what it repeats.
+
+Does not look before it plans: the steady path pays for the unique index alone, and only a
+collision costs a query.
+"""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from runs import events
+from runs.models import TEXT_LIMIT, ToolOperation
+from runs.operations import settle
+from runs.state import OperationEvent, OperationStatus, RunEvent
+from runs.work import Work
+from tools.canonical import digest
+from tools.redaction import bound_text
+from tools.registry import get_tool
+from tools.spec import ToolSpec
+
+# The outcome of the policy for a call that is answered and not sent.
+REPLAY = "replay"
+
+
+def name_intent(operation: ToolOperation, *, spec: ToolSpec, run_id: UUID) -> str | None:
+    """What the operation would hold: its intent within its scope; None for one without."""
+    values = [spec.name, spec.intent_values(operation.arguments)]
+    operation.intent = digest(values)
+    if not spec.effect_type.is_write or spec.repeatable:
+        return None
+    scope = "" if spec.intent_scope == "global" else str(run_id)
+    return digest([spec.intent_scope, scope, *values])
+
+
+def find_holders(names: Iterable[str | None]) -> dict[str, str]:
+    """By name: the operation that holds each of these intents."""
+    held = ToolOperation.objects.filter(holds_intent__in=[name for name in names if name])
+    return {name: holder for name, holder in held.values_list("holds_intent", "id") if name}
+
+
+def is_replay(operation: ToolOperation) -> bool:
+    """Whether the operation is to be answered by the one that it repeats."""
+    return operation.repeats_id is not None and operation.policy_outcome == REPLAY
+
+
+def replay(work: Work, operation: ToolOperation) -> bool:
+    """Answer a repeated call with what is recorded. False when that is not settled yet."""
+    holder = _find_repeated(work, operation)
+    match OperationStatus(holder.status):
+        case OperationStatus.COMMITTED:
+            operation.result = holder.result
+            operation.external_ref = holder.external_ref
+            settle(work, operation)
+            reason = f"operation {holder.id} carried out this intent; nothing was sent"
+            work.move_operation(operation, OperationEvent.REPLAY, reason)
+            work.move(RunEvent.REPLAY, reason)
+            events.emit(events.Name.REPLAYED, run_id=work.run_id, operation_id=operation.id)
+            return True
+        case OperationStatus.REJECTED | OperationStatus.CANCELLED:
+            reason = f"it repeats operation {holder.id}, which came to nothing: {holder.error}"
+            operation.error = bound_text(reason, TEXT_LIMIT)
+            settle(work, operation)
+            work.move_operation(operation, OperationEvent.REFUSE, operation.error)
+            return True
+        case _:
+            wait = get_tool(operation.tool).retry_policy.delay(max(1, work.attempt))
+            work.release(wake_in=wait)
+            return False
+
+
+def _find_repeated(work: Work, operation: ToolOperation) -> ToolOperation:
+    for sibling in work.operations:
+        # Perhaps not written yet.
+        if sibling.id == operation.repeats_id:
+            return sibling
+    return ToolOperation.objects.get(id=operation.repeats_id)

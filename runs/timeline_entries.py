@@ -1,0 +1,221 @@
+"""What one line of the timeline says: an edge, a thing learned, or an incident.
+
+Guarantees: what the rows of a page refer to is read at once, kind by kind, so a page
+costs the same number of queries whatever it holds; the values of sensitive arguments
+are hidden.
+
+Does not order or page; `timeline.py` does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias, assert_never
+from uuid import UUID
+
+from runs.models import (
+    Incident,
+    ModelDecision,
+    StepAttempt,
+    ToolObservation,
+    ToolOperation,
+    Transition,
+)
+from runs.sensitive import names_of_operation, without_secrets
+from runs.shapes import TimelineEntry
+from runs.state import OperationEvent, RunEvent
+from tools.redaction import redact
+
+_SPOKEN: Final = (ToolObservation.Source.PERSON, ToolObservation.Source.TAKE_OVER)
+
+Row: TypeAlias = Transition | ToolObservation | Incident
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What the rows of a page refer to, each kind read at once."""
+
+    operations: Mapping[str, ToolOperation]
+    decisions: Mapping[int, ModelDecision]
+    attempts: Mapping[tuple[int, int], StepAttempt]
+    # Who wrote down what nobody sent: a person, or the worker that took over.
+    speakers: Mapping[tuple[str, datetime], str]
+
+
+def describe(run_id: UUID, rows: Sequence[Row], *, first: int) -> list[TimelineEntry]:
+    """The entries of `rows`, numbered from `first`."""
+    around = _look_around(run_id, rows)
+    return [_describe(row, around, seq) for seq, row in enumerate(rows, start=first)]
+
+
+def _describe(row: Row, around: _Around, seq: int) -> TimelineEntry:
+    match row:
+        case Transition():
+            return _of_transition(row, around, seq)
+        case ToolObservation():
+            return _of_observation(row, around, seq)
+        case Incident():
+            return _of_incident(row, around, seq)
+        case _ as never:
+            assert_never(never)
+
+
+def _look_around(run_id: UUID, rows: Sequence[Row]) -> _Around:
+    named = {row.operation_id for row in rows if row.operation_id is not None}
+    operations = ToolOperation.objects.defer("result").in_bulk(list(named))
+    decided = [
+        row.step_number
+        for row in rows
+        if isinstance(row, Transition) and row.event == RunEvent.RECORD_DECISION
+    ]
+    decisions = ModelDecision.objects.filter(
+        step__run_id=run_id, step__number__in=decided
+    ).select_related("step")
+    tokens = {row.fence_token for row in rows if isinstance(row, ToolObservation)}
+    steps = {operation.step_number for operation in operations.values()}
+    attempts = StepAttempt.objects.filter(
+        step__run_id=run_id, step__number__in=steps, fence_token__in=tokens
+    ).select_related("step")
+    return _Around(
+        operations=operations,
+        decisions={one.step.number: one for one in decisions.defer("body")},
+        attempts={(one.step.number, one.fence_token): one for one in attempts},
+        speakers=_speakers(run_id, rows),
+    )
+
+
+def _speakers(run_id: UUID, rows: Sequence[Row]) -> dict[tuple[str, datetime], str]:
+    """By operation and time: the actor of the edge that was written together with a word."""
+    spoken = {
+        row.observed_at
+        for row in rows
+        if isinstance(row, ToolObservation) and row.source in _SPOKEN
+    }
+    edges = Transition.objects.filter(run_id=run_id, at__in=spoken, operation__isnull=False)
+    found = edges.values_list("operation_id", "at", "actor")
+    return {(operation_id or "", at): actor for operation_id, at, actor in found}
+
+
+def _of_transition(row: Transition, around: _Around, seq: int) -> TimelineEntry:
+    operation = around.operations[row.operation_id] if row.operation_id else None
+    committed = operation is not None and row.event == OperationEvent.COMMIT
+    return TimelineEntry(
+        at=row.at,
+        seq=seq,
+        kind=f"{'run' if operation is None else 'operation'}.{row.event.lower()}",
+        actor=row.actor,
+        run_id=row.run_id,
+        step_number=row.step_number,
+        attempt=row.attempt or None,
+        operation_id=row.operation_id,
+        fence_token=row.fence_token,
+        from_state=row.from_state or None,
+        to_state=row.to_state,
+        reason=_scrub_edge(row, around),
+        prompt_version=None,
+        llm_version=None,
+        tool_version=(operation.tool_version or None) if operation else None,
+        policy_version=(operation.policy_version or None) if operation else None,
+        approval_id=None,
+        external_ref=(operation.external_ref or None) if operation and committed else None,
+        timeout_stage=None,
+        reconciliation_result=None,
+        evidence=_evidence_of_edge(row, operation, around),
+    )
+
+
+def _of_observation(row: ToolObservation, around: _Around, seq: int) -> TimelineEntry:
+    operation = around.operations[row.operation_id]
+    attempt = around.attempts.get((operation.step_number, row.fence_token))
+    actor = attempt.worker if attempt else row.source
+    if row.source in _SPOKEN:
+        actor = around.speakers.get((row.operation_id, row.observed_at), row.source)
+    looked_up = row.source == ToolObservation.Source.LOOK_UP
+    said = without_secrets(row.detail, operation)
+    return TimelineEntry(
+        at=row.observed_at,
+        seq=seq,
+        kind=f"observation.{row.source}",
+        actor=actor,
+        run_id=row.run_id,
+        step_number=operation.step_number,
+        attempt=attempt.number if attempt else None,
+        operation_id=row.operation_id,
+        fence_token=row.fence_token,
+        from_state=None,
+        to_state=None,
+        reason=said or ToolObservation.Verdict(row.verdict).label,
+        prompt_version=None,
+        llm_version=None,
+        tool_version=operation.tool_version or None,
+        policy_version=operation.policy_version or None,
+        approval_id=None,
+        external_ref=row.external_ref or None,
+        timeout_stage=row.stage or None,
+        reconciliation_result=row.verdict if looked_up else None,
+        evidence={
+            "source": row.source,
+            "verdict": row.verdict,
+            "send": row.attempt,
+            "window": row.window,
+            "result": redact(row.result, names_of_operation(operation)),
+        },
+    )
+
+
+def _of_incident(row: Incident, around: _Around, seq: int) -> TimelineEntry:
+    operation = around.operations[row.operation_id]
+    said = without_secrets(row.detail, operation)
+    label = Incident.Kind(row.kind).label
+    return TimelineEntry(
+        at=row.at,
+        seq=seq,
+        kind=f"incident.{row.kind.lower()}",
+        actor="reconciliation",
+        run_id=row.run_id,
+        step_number=operation.step_number,
+        attempt=None,
+        operation_id=row.operation_id,
+        # An incident is a finding: it moves nothing, under no token.
+        fence_token=0,
+        from_state=None,
+        to_state=None,
+        reason=f"{label}: {said}" if said else label,
+        prompt_version=None,
+        llm_version=None,
+        tool_version=operation.tool_version or None,
+        policy_version=operation.policy_version or None,
+        approval_id=None,
+        external_ref=row.external_ref or None,
+        timeout_stage=None,
+        reconciliation_result=None,
+        evidence={"tool": operation.tool, "incident": row.kind},
+    )
+
+
+def _evidence_of_edge(
+    row: Transition, operation: ToolOperation | None, around: _Around
+) -> dict[str, Any] | None:
+    if operation is not None:
+        repeats = {"repeats": operation.repeats_id} if operation.repeats_id else {}
+        return {"tool": operation.tool, **repeats}
+    if row.event != RunEvent.RECORD_DECISION or row.step_number not in around.decisions:
+        return None
+    decision = around.decisions[row.step_number]
+    return {
+        "decision": decision.kind,
+        "decider": decision.decider,
+        "agent_version": decision.agent_version,
+        "tool_versions": decision.tool_versions,
+    }
+
+
+def _scrub_edge(row: Transition, around: _Around) -> str:
+    """The reason of an edge; a run's edge may quote what an operation of its step ran into."""
+    if row.operation_id is not None:
+        return without_secrets(row.why, around.operations[row.operation_id])
+    text = row.why
+    for operation in around.operations.values():
+        if operation.step_number == row.step_number:
+            text = without_secrets(text, operation)
+    return text

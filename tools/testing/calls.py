@@ -1,0 +1,42 @@
+"""Calls that are made by hand, outside of any run: for probes and for late requests.
+
+Guarantees: a call has the identity that it is given and a deadline of its own; the
+function and the handler are executed as the kernel executes them.
+"""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tools.call import Call
+from tools.spec import ToolSpec
+from tools.testing.bench import Intended
+from tools.testing.between import finish
+
+
+def call_for(intended: Intended, *, seconds: float) -> Call:
+    """A first call of an operation, with so many seconds until its deadline."""
+    return Call(
+        operation_id=intended.operation_id,
+        idempotency_key=intended.idempotency_key,
+        fence_token=1,
+        attempt=1,
+        run_id="00000000-0000-7000-8000-000000000000",
+        step_number=1,
+        arguments=dict(intended.arguments),
+        **_deadline(seconds),
+    )
+
+
+def call_again(spec: ToolSpec, sent: Mapping[str, Any], seconds: float) -> None:
+    """Make a call that another process began, as bytes that arrive late do: nobody listens."""
+    call = Call(**sent, **_deadline(seconds))
+    finish(spec.function(call, **spec.bind(call.arguments)))
+
+
+def _deadline(seconds: float) -> dict[str, Any]:
+    return {
+        "deadline": datetime.now(UTC) + timedelta(seconds=seconds),
+        "expires_at_monotonic": time.monotonic() + seconds,
+    }

@@ -1,0 +1,172 @@
+"""One case: a run of the tool, struck by one fault, and taken over until it is settled.
+
+Guarantees: the worker that was struck is really dead or really stopped; its successor is
+another process that knows only the database; a late request is made by a third process;
+effects are counted when every process of the case has ended.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from runs.models import AgentRun, ToolOperation, Transition
+from runs.state import FINAL_STATES, OperationStatus, RunEvent, RunState
+from tools.testing.bench import Bench, Intended
+from tools.testing.between import with_fault
+from tools.testing.calls import call_again
+from tools.testing.catalogue import Fault
+from tools.testing.children import Child
+from tools.testing.diary import Diary
+from tools.testing.driving import Assignment
+from tools.testing.lanes import Case, within
+from tools.testing.promise import A_PERSON, UNSETTLED, Ending, breach
+from tools.testing.report import Row
+from tools.testing.scale import Scale, at_scale
+
+CASE_SECONDS: Final = 60.0
+# One worker is struck, one takes over; the rest are for what nobody thought of.
+MOST_WORKERS: Final = 4
+
+
+def run_case(bench: Bench, fault: Fault, scale: Scale) -> Case[Row]:
+    """The row of one fault."""
+    if why := fault.ruled_out(bench.spec, scale):
+        return Row(fault=fault.name, says=fault.says, verdict="not run", why=why)
+    return (yield from run_noted(bench, fault, scale, bench.new_diary()))
+
+
+def run_noted(bench: Bench, fault: Fault, scale: Scale, diary: Diary) -> Case[Row]:
+    """The same, with what happened left in `diary`."""
+    run_id, intended = bench.start()
+    bench.require_no_effect(intended)
+    case = _Case(
+        bench=bench, fault=fault, scale=scale, diary=diary, run_id=run_id, intended=intended
+    )
+    try:
+        yield from case.run_through()
+        return case.judge()
+    finally:
+        case.end()
+
+
+@dataclass(kw_only=True)
+class _Case:
+    bench: Bench
+    fault: Fault
+    scale: Scale
+    diary: Diary
+    run_id: Any
+    intended: Intended
+    workers: list[Child] = field(default_factory=list)
+    late: list[Child] = field(default_factory=list)
+    gone: list[Child] = field(default_factory=list)
+    ends: float = field(default_factory=lambda: time.monotonic() + CASE_SECONDS)
+
+    def run_through(self) -> Case[None]:
+        struck = self._fork()
+        yield self._until(lambda: struck.has_ended or struck.stands_still)
+        if struck.stands_still:
+            successor = self._fork()
+            yield self._until(lambda: successor.has_ended)
+            struck.go_on()
+            yield self._until(lambda: struck.has_ended)
+        while self._is_due() and len(self.workers) < MOST_WORKERS and not self._failed:
+            successor = self._fork()
+            yield self._until(lambda child=successor: child.has_ended)
+        yield self._until(lambda: len(self.late) == self.diary.count("under way"))
+        yield self._until(lambda: all(child.has_ended for child in self.late))
+
+    def judge(self) -> Row:
+        ending = self._ending()
+        broken = breach(self.bench.spec.effect_type, ending)
+        return Row(
+            fault=self.fault.name,
+            says=self.fault.says,
+            sends=self.diary.count("send"),
+            look_ups=self.diary.count("look-up"),
+            effects=ending.effects,
+            ended=ending.ended,
+            verdict="BROKEN" if broken else "kept",
+            why=broken or ending.reason,
+        )
+
+    def end(self) -> None:
+        for child in (*self.workers, *self.late):
+            child.kill()
+        self._note_the_dead()
+
+    # -- Processes -------------------------------------------------------------------
+
+    def _fork(self) -> Child:
+        """A worker; the first one is struck, and what becomes of look-ups goes on for all."""
+        tool = at_scale(self.bench.spec, self.scale)
+        child = self.bench.worker(
+            Assignment(
+                run_id=self.run_id,
+                tool=with_fault(tool, fault=self.fault, diary=self.diary, scale=self.scale),
+                diary=self.diary,
+                lease_seconds=self.scale.lease,
+                strike=None if self.workers else self.fault.strike,
+            )
+        )
+        self.workers.append(child)
+        return child
+
+    def _until(self, condition: Any) -> Any:
+        """What the case waits for; meanwhile the dead are reported and late requests land."""
+
+        def is_so() -> bool:
+            self._note_the_dead()
+            self._land_late_requests()
+            return bool(condition())
+
+        return within(is_so, seconds=self.ends - time.monotonic())
+
+    def _note_the_dead(self) -> None:
+        for child in self.workers:
+            if child not in self.gone and child.has_ended:
+                self.gone.append(child)
+                child.tell_its_end()
+
+    def _land_late_requests(self) -> None:
+        under_way = self.diary.entries("under way")
+        for entry in under_way[len(self.late) :]:
+            if time.monotonic() < entry["at"] + self.scale.late:
+                return
+            sent = self.diary.entries("send")[0]["call"]
+            self.late.append(
+                self.bench.fork(lambda: call_again(self.bench.spec, sent, self.scale.timeout))
+            )
+
+    # -- How it ended ----------------------------------------------------------------
+
+    @property
+    def _failed(self) -> str:
+        children = (*self.workers, *self.late)
+        return next((child.said for child in children if child.has_failed), "")
+
+    def _is_due(self) -> bool:
+        run = AgentRun.objects.get(id=self.run_id)
+        return run.state not in FINAL_STATES and run.state != RunState.WAITING_FOR_RESOLUTION
+
+    def _ending(self) -> Ending:
+        run = AgentRun.objects.get(id=self.run_id)
+        operation = ToolOperation.objects.filter(id=self.intended.operation_id).first()
+        effects = self.bench.count(self.intended)
+        if self._failed or operation is None or run.error:
+            reason = self._failed or run.error or "no operation was recorded"
+            return Ending(ended=UNSETTLED, effects=effects, reason=reason)
+        if run.state == RunState.WAITING_FOR_RESOLUTION:
+            return Ending(ended=A_PERSON, effects=effects, reason=self._why(RunEvent.NEED_PERSON))
+        if operation.settled_at is None:
+            reason = f"the run is {run.state}, the operation {operation.status}"
+            return Ending(ended=UNSETTLED, effects=effects, reason=reason)
+        if operation.status == OperationStatus.COMMITTED:
+            reason = self._why(RunEvent.COMMIT)
+        else:
+            reason = operation.error
+        return Ending(ended=str(operation.status), effects=effects, reason=reason)
+
+    def _why(self, event: RunEvent) -> str:
+        edge = Transition.objects.filter(run=self.run_id, operation=None, event=event).last()
+        return "" if edge is None else edge.why
