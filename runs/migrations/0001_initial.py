@@ -310,6 +310,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "operation",
+                "permissions": [("resolve_operation", "Can settle an unknown operation")],
             },
         ),
         migrations.CreateModel(
@@ -968,6 +969,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="incident",
             index=models.Index(fields=["-at", "-id"], name="incident_newest"),
+        ),
+        migrations.AddIndex(
+            model_name="incident",
+            index=models.Index(fields=["kind", "-at", "-id"], name="incident_by_kind"),
         ),
         migrations.AddConstraint(
             model_name="incident",
