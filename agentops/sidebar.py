@@ -33,6 +33,7 @@ SECTIONS: Final = {
         UNCERTAIN,
         Entry("Runs", "play_circle", "runs.agentrun"),
         Entry("Operations", "bolt", "runs.tooloperation"),
+        Entry("Incidents", "warning", "runs.incident"),
         Entry("Journal", "list_alt", "runs.transition"),
     ],
     "In detail": [
@@ -41,6 +42,7 @@ SECTIONS: Final = {
         Entry("Decisions", "alt_route", "runs.modeldecision"),
         Entry("Observations", "visibility", "runs.toolobservation"),
         Entry("Checkpoints", "flag", "runs.checkpoint"),
+        Entry("Workers", "dns", "runs.worker"),
     ],
     "Access": [
         Entry("Users", "person", "auth.user"),

@@ -59,8 +59,8 @@ def start_of(pid: int) -> int | None:
     return None if stat is None else stat.started
 
 
-def why_gone(*, pid: int, started: int) -> str | None:
-    """What shows that this process of ours or a neighbour's has ended; None if nothing does."""
+def why_gone(*, pid: int, started: int | None) -> str | None:
+    """What shows that a process of this place has ended; None if nothing does."""
     if pid <= 0:
         return None
     # Asked of the kernel, because /proc may hide the processes of other users.
@@ -73,7 +73,7 @@ def why_gone(*, pid: int, started: int) -> str | None:
     stat = _read_stat(pid)
     if stat is None:
         return None
-    if stat.started != started:
+    if started is not None and stat.started != started:
         return f"process {pid} to be another one, started at another time"
     # The first thread may end before the others: then they go on under its id.
     if stat.state in "ZXx" and stat.threads <= 1:

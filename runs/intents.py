@@ -47,13 +47,16 @@ def find_holders(names: Iterable[str | None]) -> dict[str, str]:
 
 
 def is_replay(operation: ToolOperation) -> bool:
-    """Whether the operation is to be answered by the one that it repeats."""
-    return operation.repeats_id is not None and operation.policy_outcome == REPLAY
+    """Whether the operation is to be answered by the one that it repeats, and never sent."""
+    return operation.policy_outcome == REPLAY
 
 
 def replay(work: Work, operation: ToolOperation) -> bool:
     """Answer a repeated call with what is recorded. False when that is not settled yet."""
     holder = _find_repeated(work, operation)
+    if holder is None:
+        _drop(work, operation, "the operation that it repeats was purged")
+        return True
     match OperationStatus(holder.status):
         case OperationStatus.COMMITTED:
             operation.result = holder.result
@@ -66,9 +69,7 @@ def replay(work: Work, operation: ToolOperation) -> bool:
             return True
         case OperationStatus.REJECTED | OperationStatus.CANCELLED:
             reason = f"it repeats operation {holder.id}, which came to nothing: {holder.error}"
-            operation.error = bound_text(reason, TEXT_LIMIT)
-            settle(work, operation)
-            work.move_operation(operation, OperationEvent.REFUSE, operation.error)
+            _drop(work, operation, reason)
             return True
         case _:
             wait = get_tool(operation.tool).retry_policy.delay(max(1, work.attempt))
@@ -76,9 +77,16 @@ def replay(work: Work, operation: ToolOperation) -> bool:
             return False
 
 
-def _find_repeated(work: Work, operation: ToolOperation) -> ToolOperation:
+def _drop(work: Work, operation: ToolOperation, reason: str) -> None:
+    """Close the repeat without an effect: the decider is told, and may ask anew."""
+    operation.error = bound_text(reason, TEXT_LIMIT)
+    settle(work, operation)
+    work.move_operation(operation, OperationEvent.REFUSE, operation.error)
+
+
+def _find_repeated(work: Work, operation: ToolOperation) -> ToolOperation | None:
     for sibling in work.operations:
         # Perhaps not written yet.
         if sibling.id == operation.repeats_id:
             return sibling
-    return ToolOperation.objects.get(id=operation.repeats_id)
+    return ToolOperation.objects.filter(id=operation.repeats_id).first()

@@ -211,7 +211,7 @@ class ToolOperation(models.Model):
     )
     repeats = models.ForeignKey(
         "self",
-        models.CASCADE,
+        models.SET_NULL,
         null=True,
         related_name="repeated_by",
         db_index=False,

@@ -77,6 +77,8 @@ def _call_tool(work: Work, operation: ToolOperation, spec: ToolSpec, call: Call)
         return execute(spec=spec, call=call, on_late=late)
     work.begin_transaction()
     outcome = execute_here(spec=spec, call=call)
+    if isinstance(outcome, Committed) and not work.is_transaction_whole():
+        outcome = Unsent("the tool left its transaction broken, or a block of its own open")
     if not isinstance(outcome, Committed):
         # Whatever it did is undone, so nothing about it is unknown.
         work.roll_back()

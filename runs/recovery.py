@@ -167,7 +167,7 @@ def _settle(facts: Facts) -> Recovery:
     """What may not simply be repeated: ask until it is settled, or the objective is over."""
     settling = facts.settling
     if facts.found == "not_found" and settling.is_settled:
-        return _repeat_settled(facts)
+        return AskLater(facts.in_flight_for) if facts.in_flight_for > 0 else _repeat_settled(facts)
     if not facts.can_look_up:
         return NeedsPerson(f"{_what(facts)} and the tool has no look-up")
     if facts.objective_in <= 0:

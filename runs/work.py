@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from runs import decisions, events
 from runs.change import Change, Edge, Release
@@ -157,6 +157,15 @@ class Work:
             begun.__exit__(None, None, None)
         except Exception:  # noqa: BLE001  the server undoes what a broken connection began
             connection.close()
+        if connection.in_atomic_block:
+            # The tool opened a block and never left it.
+            connection.close()
+            del connections[DEFAULT_DB_ALIAS]
+
+    def is_transaction_whole(self) -> bool:
+        """Whether the tool left the transaction as it found it, so that a commit commits."""
+        began = connection.in_atomic_block and not connection.needs_rollback
+        return began and not connection.savepoint_ids
 
     def _commit_transaction(self, held: Held) -> Written:
         assert self.open_transaction is not None, "called for an open transaction"

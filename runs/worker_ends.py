@@ -94,7 +94,7 @@ def end_gone_neighbours(*, me: str) -> list[str]:
     """
     if not this_place().is_known:
         return []
-    neighbours = _at_this_place().filter(_silent(), pid_started__isnull=False).exclude(name=me)
+    neighbours = _at_this_place().filter(_silent()).exclude(name=me)
     ended = []
     for name, pid, started in neighbours.values_list("name", "pid", "pid_started"):
         found = why_gone(pid=pid, started=started)

@@ -1,7 +1,7 @@
 """The operator's pages: what stands in the tables, read-only and linked both ways.
 
-Guarantees: no page changes a row, for nobody, superusers included; the one button
-that asks for something (cancel) is a POST that calls the same command as the API.
+Guarantees: no page changes a row, for nobody, superusers included; what can be asked for
+(cancel a run, settle an operation) is a POST that calls the same command as the API.
 A page costs the same number of queries however many rows there are, and none of
 them counts. Text from an llm, a tool or a provider is escaped, bounded, and shown
 with its invisible characters made visible; declared secrets are hidden.
@@ -11,6 +11,6 @@ Reading order: `show.py` (values to HTML),
 per kind of row.
 """
 
-from runs.admin import journal, operations, runs, steps
+from runs.admin import incidents, journal, observations, operations, runs, steps, workers
 
-__all__ = ["journal", "operations", "runs", "steps"]
+__all__ = ["incidents", "journal", "observations", "operations", "runs", "steps", "workers"]

@@ -46,10 +46,14 @@ COUNTS_FOR: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """The tables in the order in which they are read, and a mark of how far they go."""
+    """The tables in the order in which they are read, and a mark of how far they go.
+
+    `open_senders` are the workers of sends that are not known to have ended.
+    """
 
     tables: Sequence[Table]
     mark: "Mark"
+    open_senders: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,10 @@ def gather(operation: ToolOperation) -> Evidence:
     look_ups = list(
         operation.observations.filter(source=Source.LOOK_UP).order_by("-id")[: LOOK_UPS + 1]
     )
+    sends = read_sends(operation, seen)
     return Evidence(
         tables=[
-            _sends(operation, edges, seen),
+            _sends(operation, sends, edges, seen),
             _look_ups(operation, look_ups),
             _words(operation, edges, seen),
         ],
@@ -88,6 +93,7 @@ def gather(operation: ToolOperation) -> Evidence:
             edge=max((edge.pk for edge in edges), default=0),
             observation=max((one.pk for one in (*seen, *look_ups)), default=0),
         ),
+        open_senders=[send.worker for send in sends if send.ended_at is None],
     )
 
 
@@ -148,12 +154,15 @@ def _edges(operation: ToolOperation) -> Iterable[Transition]:
 
 
 def _sends(
-    operation: ToolOperation, edges: Sequence[Transition], seen: Sequence[ToolObservation]
+    operation: ToolOperation,
+    sends: Sequence[Send],
+    edges: Sequence[Transition],
+    seen: Sequence[ToolObservation],
 ) -> Table:
     sent = [
         edge for edge in edges if edge.event in (OperationEvent.SEND, OperationEvent.SEND_AGAIN)
     ]
-    known = {send.number: send for send in read_sends(operation, seen)}
+    known = {send.number: send for send in sends}
     ends = Worker.objects.in_bulk({edge.actor for edge in sent})
     window = _settle_window(operation)
     rows: list[list[Cell]] = []
@@ -212,21 +221,22 @@ def _sender(send: Send | None, about: Sequence[ToolObservation], worker: Worker 
     return "not known to have ended"
 
 
-def _may_land(send: Send | None, window: timedelta) -> Cell:
+def _may_land(send: Send | None, window: timedelta | None) -> Cell:
     if send is None or send.ended_at is None:
-        return badge("yes: it may even be sent yet", "uncertain")
+        return badge("yes: its bytes may even leave yet", "uncertain")
+    if window is None:
+        return badge("nobody here knows: its tool is not registered", "uncertain")
     settles = send.ended_at + window
     if settles > timezone.now():
         return format_html("{} {}", badge("yes, until", "uncertain"), when(settles))
     return "no"
 
 
-def _settle_window(operation: ToolOperation) -> timedelta:
+def _settle_window(operation: ToolOperation) -> timedelta | None:
     try:
         return get_tool(operation.tool).settle_window
     except UnknownTool:
-        # Nobody here knows how long its provider takes.
-        return timedelta.max
+        return None
 
 
 # -- Look-ups and words ----------------------------------------------------------

@@ -9,24 +9,27 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
 
 from runs.admin import filters
+from runs.admin.incidents import incident_notices
 from runs.admin.lists import among_newest
-from runs.admin.readonly import Cell, Fact, Notice, ReadOnlyAdmin, Record
+from runs.admin.readonly import Action, Cell, Fact, Notice, ReadOnlyAdmin, Record
+from runs.admin.resolve import may_resolve, resolve_view
 from runs.admin.show import (
     NOTHING,
-    PARAGRAPH,
     Tone,
+    asked_again,
     badge,
+    in_flight_badge,
     json_block,
     line,
-    link,
     list_url,
     operation_badge,
     operation_link,
+    quote,
     record_url,
     run_link,
     step_link,
@@ -34,6 +37,7 @@ from runs.admin.show import (
 )
 from runs.models import (
     AgentRun,
+    Incident,
     ModelDecision,
     ToolObservation,
     ToolOperation,

@@ -188,7 +188,8 @@ def window_cell(window: Mapping[str, Any] | None) -> SafeString | str:
         return NOTHING
     return format_html_join(
         "",
-        '<span class="ao-mark"><small>{}</small> <time datetime="{}" title="{} UTC">{}</time></span>',
+        '<span class="ao-mark"><small>{}</small> '
+        '<time datetime="{}" title="{} UTC">{}</time></span>',
         (
             (words, at.isoformat(), f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}", _clock(at))
             for words, at in marks

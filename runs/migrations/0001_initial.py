@@ -649,7 +649,7 @@ class Migration(migrations.Migration):
                 db_index=False,
                 help_text="the operation that has the same intent, and whose result answers this one",
                 null=True,
-                on_delete=django.db.models.deletion.CASCADE,
+                on_delete=django.db.models.deletion.SET_NULL,
                 related_name="repeated_by",
                 to="runs.tooloperation",
             ),

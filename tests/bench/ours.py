@@ -1,9 +1,9 @@
 """Our own lines: a run of N steps, many short runs over Celery, and how long things wait.
 
 Every function sets Django up for the database it is given, so each belongs in a process
-of its own. Steps are tool steps: decided by a function, performed by a READ tool without
-an effect, recorded as everything is. Raises Incomplete where a run did not finish, because
-a fast failure would look like a good figure.
+of its own. Steps are tool steps: decided by a function, performed by a tool without an
+effect outside (a READ, where nothing else is said), recorded as everything is. Raises
+Incomplete where a run did not finish, because a fast failure would look like a good figure.
 """
 
 import json
@@ -49,10 +49,24 @@ def prepare(dsn: str) -> None:
 
 def measure(dsn: str, steps: int) -> Sample:
     """One run of `steps` tool steps, driven in this process in one turn, as peers do it."""
+    return _measure_one(dsn, steps, tool="bench_noop")
+
+
+def measure_writes(dsn: str, steps: int) -> Sample:
+    """The same with writes: each has a key, an intent of its own and a settle window."""
+    return _measure_one(dsn, steps, tool="bench_write")
+
+
+def measure_transactions(dsn: str, steps: int) -> Sample:
+    """The same with TRANSACTIONAL tools of one statement each."""
+    return _measure_one(dsn, steps, tool="bench_transaction")
+
+
+def _measure_one(dsn: str, steps: int, *, tool: str) -> Sample:
     _set_up(dsn)
     from runs.engine import Slice, advance
 
-    run = _start(steps)
+    run = _start(steps, tool=tool)
     whole = Slice(steps=steps + 1, seconds=FINISH_SECONDS)
     started = time.perf_counter()
     advance(run_id=run.id, owner=OWNER, turn=whole)
@@ -155,11 +169,12 @@ def _set_up(dsn: str) -> None:
     django.setup()
 
 
-def _start(steps: int) -> "AgentRun":
+def _start(steps: int, *, tool: str = "bench_noop") -> "AgentRun":
     from runs.access import operator
     from runs.commands import start_run
 
-    return start_run(actor=operator(OWNER), agent="bench", input={"steps": steps}).run
+    given = {"steps": steps, "tool": tool}
+    return start_run(actor=operator(OWNER), agent="bench", input=given).run
 
 
 def _wait_until_finished(runs: Sequence["AgentRun"]) -> float:

@@ -70,6 +70,20 @@ FLOOR = Contender(
 
 CONTENDERS = (
     Contender(key="run", title="one run", module="tests.bench.ours", ours=True),
+    Contender(
+        key="writes",
+        title="one run of keyed writes",
+        module="tests.bench.ours",
+        measure="measure_writes",
+        ours=True,
+    ),
+    Contender(
+        key="transactions",
+        title="one run of TRANSACTIONAL calls",
+        module="tests.bench.ours",
+        measure="measure_transactions",
+        ours=True,
+    ),
     Contender(key="absurd", title="Absurd, one task", module="tests.bench.peers.absurd_task"),
     Contender(
         key="langgraph", title="LangGraph, one thread", module="tests.bench.peers.langgraph_loop"

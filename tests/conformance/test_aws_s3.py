@@ -1,8 +1,6 @@
 """Objects in S3 are created once, whatever is lost on the way, and none is overwritten."""
 
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -17,7 +15,8 @@ from tests.conformance.targets.fault_proxy import (
     ResetBefore,
 )
 from tests.conformance.targets.loopback import free_port
-from tests.conformance.targets.moto_server import REGION, MotoServer
+from tests.conformance.targets.moto_server import ENVIRONMENT, MotoServer
+from tests.conformance.targets.refusing import RefusingAws
 from tools.catalog.aws_s3 import put_object_tool
 from tools.outcome import Committed, Refused, Unknown, Unsent
 from tools.registry import get_tool
@@ -33,10 +32,8 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
 
 @pytest.fixture
 def proxy(moto: MotoServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_REGION", REGION)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     with FaultProxy(moto.url) as fault_proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", fault_proxy.url)
         yield fault_proxy
@@ -52,46 +49,6 @@ def put(bucket: str, proxy: FaultProxy) -> Operation:
     """One operation that creates an object `a`."""
     put_object_tool(bucket=bucket)
     return Operation("put_object", {"key": "a", "body": "hello"})
-
-
-@pytest.fixture
-def says(proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
-    """`says(status, code)`: S3 answers every write so. The methods it was asked with are noted."""
-    servers: list[HTTPServer] = []
-
-    def start(status: int, code: str) -> list[str]:
-        asked: list[str] = []
-
-        class Answer(BaseHTTPRequestHandler):
-            def do_PUT(self) -> None:
-                asked.append(self.command)
-                self.rfile.read(int(self.headers["Content-Length"]))
-                body = f"<Error><Code>{code}</Code></Error>".encode()
-                self.send_response(status)
-                self.send_header("x-amz-request-id", "R1")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_HEAD(self) -> None:
-                asked.append(self.command)
-                self.send_response(200)
-                self.send_header("x-amz-bucket-region", "eu-west-1")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:
-                """What it was asked is the log."""
-
-        servers.append(HTTPServer(("127.0.0.1", 0), Answer))
-        threading.Thread(target=servers[-1].serve_forever, args=(0.02,), daemon=True).start()
-        url = f"http://127.0.0.1:{servers[-1].server_port}"
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
-        return asked
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 def test_an_object_is_created_with_its_version(
@@ -246,19 +203,21 @@ def test_missing_credentials_are_not_sent(
     ],
 )
 def test_what_aws_answers_counts_for_what_it_proves(
-    put: Operation, says: Callable[..., list[str]], status: int, code: str, outcome: type
+    put: Operation, monkeypatch: pytest.MonkeyPatch, status: int, code: str, outcome: type
 ) -> None:
-    asked = says(status, code)
-    assert isinstance(put.send(), outcome)
-    assert asked == ["PUT"]
+    with RefusingAws(status=status, code=code) as aws:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", aws.url)
+        assert isinstance(put.send(), outcome)
+    assert aws.asked == ["PUT"]
 
 
 def test_a_bucket_in_another_region_is_not_written_to_behind_our_back(
-    put: Operation, says: Callable[..., list[str]]
+    put: Operation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = says(301, "PermanentRedirect")
-    assert isinstance(put.send(), Unsent)
-    assert asked.count("PUT") == 1
+    with RefusingAws(status=301, code="PermanentRedirect") as aws:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", aws.url)
+        assert isinstance(put.send(), Unsent)
+    assert aws.asked.count("PUT") == 1
 
 
 def test_a_missing_bucket_is_refused(proxy: FaultProxy) -> None:

@@ -241,10 +241,9 @@ def test_a_look_up_that_is_not_answered_is_no_negative(
 
 def test_free_text_cannot_add_a_property(calendar: str, radicale: Radicale) -> None:
     hostile = (
-        "x\r\nATTENDEE:mailto:victim@example.org\nEND:VEVENT\x00\u2028UID:other;,\\n" + "é" * 99
+        "x\r\nATTENDEE:mailto:victim@example.org\nEND:VEVENT\x07\u2028UID:other;,\\n" + "é" * 99
     )
     operation = Operation("create_event", {**STANDUP, "summary": hostile})
-    # A NUL never gets past the arguments.
     assert isinstance(operation.send(), Committed)
     (text,) = radicale.events(calendar)
     lines = text.replace("\r\n ", "").splitlines()

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from runs import CallTools, Context, Decision, Finish, ToolCall
 from runs.engine import advance
-from runs.models import AgentRun
+from runs.models import AgentRun, Incident
 from tools import Call, EffectType, Provider, Retry, external_ref, tool
 
 CARD = "4111-1111-1111-1111"
@@ -28,6 +28,7 @@ KINDS = (
     "toolobservation",
     "checkpoint",
     "transition",
+    "incident",
 )
 _PROVIDER = Provider(
     name="payments", idempotency_support="key", idempotency_retention=timedelta(hours=24)
@@ -61,8 +62,16 @@ def define_tools() -> None:
 
 
 def finished_run(start: Start, *, steps: int = 1, key: str | None = None) -> AgentRun:
-    """A run that looked `steps` times, paid, and completed."""
-    return _driven(start, key=key, calls=[*_looks(steps), _pay(lost=False)])
+    """A run that looked `steps` times, paid, and completed; later a second payment was found."""
+    run = _driven(start, key=key, calls=[*_looks(steps), _pay(lost=False)])
+    Incident.objects.create(
+        run=run,
+        operation=run.operations.get(tool="pay"),
+        kind=Incident.Kind.DUPLICATE,
+        external_ref="re_2",
+        detail=f"a second effect for {CARD}: {HOSTILE}",
+    )
+    return run
 
 
 def uncertain_run(start: Start) -> AgentRun:

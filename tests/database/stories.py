@@ -12,7 +12,9 @@ from runs.access import operator
 from runs.commands import reconcile_now
 from runs.engine import advance
 from runs.models import AgentRun
+from tests.database.kit import make_due
 from tools import Call, EffectType, Provider, Reconciled, Retry, tool
+from tools.spec import OnRepeatedIntent
 
 Start = Callable[..., AgentRun]
 
@@ -75,6 +77,62 @@ def reconciled_run(start: Start) -> AgentRun:
     run = uncertain_run(start)
     reconcile_now(actor=operator())
     advance(run_id=run.id, owner="second")
+    run.refresh_from_db()
+    return run
+
+
+def parked_run(start: Start, *, lose: int = 1) -> AgentRun:
+    """A run that only a person can move: its irreversible call lost its answer."""
+    sends: list[str] = []
+
+    @tool(
+        provider=payments,
+        effect_type=EffectType.IRREVERSIBLE,
+        name="refund",
+        sensitive=("card",),
+    )
+    def refund(call: Call, order: str, card: str) -> dict[str, Any]:
+        """Refund an order."""
+        sends.append(call.operation_id)
+        if len(sends) <= lose:
+            raise RuntimeError(f"no answer for {card}: <b>sorry</b>")
+        return {"refund": 2, "card": card}
+
+    def decide_once(context: Context) -> Decision:
+        if context.last is None:
+            return CallTools(ToolCall("refund", order="17", card=SECRET))
+        return Finish({"status": context.last.status, "result": context.last.result})
+
+    run = start(decider=decide_once, tools=("refund",), input={"card": SECRET})
+    advance(run_id=run.id, owner="first")
+    make_due(run)
+    advance(run_id=run.id, owner="second")
+    run.refresh_from_db()
+    assert run.state == "WAITING_FOR_RESOLUTION"
+    return run
+
+
+def repeating_run(start: Start, *, on_repeated_intent: OnRepeatedIntent) -> AgentRun:
+    """A run that asks for the same refund in two steps, the second time to be sure."""
+
+    @tool(
+        provider=payments,
+        effect_type=EffectType.IDEMPOTENT_WRITE,
+        name="refund",
+        intent_key=("order",),
+        on_repeated_intent=on_repeated_intent,
+    )
+    def refund(call: Call, order: str) -> dict[str, Any]:
+        """Refund an order."""
+        return {"refund": 1}
+
+    def decide_twice(context: Context) -> Decision:
+        if context.step_number <= 2:
+            return CallTools(ToolCall("refund", order="17"))
+        return Finish()
+
+    run = start(decider=decide_twice, tools=("refund",))
+    advance(run_id=run.id, owner="first")
     run.refresh_from_db()
     return run
 

@@ -1,5 +1,6 @@
 """Whatever goes wrong is answered as a problem document."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ REQUEST_ERRORS = {
     runs.KeyInUse(key="k"): 409,
     runs.InvalidInput(field="input", value="x", fix="Mend it."): 400,
     runs.WrongState(run_id="r", state="COMPLETED", request="cancel"): 409,
+    runs.AlreadySettled(operation_id="o", status="COMMITTED"): 409,
+    runs.StillInFlight(operation_id="o", until=datetime(2026, 1, 1, tzinfo=UTC)): 409,
+    runs.RunHeld(run_id="r", operation_id="o"): 409,
     InvalidRequest([tools.Problem("agent", "", "it is required")]): 400,
     MalformedJson(field="body", why="it is empty"): 400,
     TooLarge(field="body", limit=10): 413,

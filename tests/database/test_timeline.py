@@ -231,7 +231,7 @@ def test_it_costs_the_same_however_long_it_is(start: Start) -> None:
             read_timeline(run_id=run.id)
         return len(captured)
 
-    assert queries(long_run(start, steps=1)) == queries(long_run(start, steps=12)) == 5
+    assert queries(long_run(start, steps=1)) == queries(long_run(start, steps=12)) == 6
 
 
 @pytest.mark.django_db

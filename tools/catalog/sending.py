@@ -65,12 +65,22 @@ def send(
         # A compressed answer could unfold into any size.
         headers={"Accept-Encoding": "identity", **headers},
         content=content,
-        timeout=call.remaining,
+        timeout=_time_left(call),
         extensions={"trace": _watch(call)},
     ) as response:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise UnreadableAnswer("it is compressed, although that was not asked for")
         return Answer(response.status_code, response.headers, _read(response, call))
+
+
+def _time_left(call: Call) -> float:
+    try:
+        return call.remaining
+    except DeadlinePassed as error:
+        if call.timeouts_given:
+            raise
+        # There was no earlier request that could have used up the time.
+        raise NotSent(error.reason) from error
 
 
 def _read(response: httpx2.Response, call: Call) -> bytes:

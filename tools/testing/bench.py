@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-import celery
+from celery import Celery
+from celery.app import app_or_default
 from django.db import connections
 
 from runs.access import operator
@@ -136,8 +137,8 @@ def _call_once(context: Context) -> Decision:
 @contextmanager
 def _quiet_broker() -> Iterator[None]:
     """Hints go nowhere: the workers here look at the run's row, and no others shall."""
-    outside = celery.current_app._get_current_object()
-    celery.Celery("kit", broker="memory://", set_as_current=False).set_current()
+    outside = app_or_default()
+    Celery("kit", broker="memory://", set_as_current=False).set_current()
     try:
         yield
     finally:

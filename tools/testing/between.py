@@ -64,6 +64,7 @@ class _Between:
         if strike is not None and strike.at is None:
             if self.fault.delivery is Delivery.UNDER_WAY:
                 self.diary.note("under way")
+            self.diary.note("struck")
             os.kill(os.getpid(), strike.signal)
             if strike.signal == signal.SIGKILL:
                 _wait_for_the_end()

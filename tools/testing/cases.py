@@ -7,6 +7,7 @@ effects are counted when every process of the case has ended.
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from runs.models import AgentRun, ToolOperation, Transition
@@ -14,7 +15,7 @@ from runs.state import FINAL_STATES, OperationStatus, RunEvent, RunState
 from tools.testing.bench import Bench, Intended
 from tools.testing.between import with_fault
 from tools.testing.calls import call_again
-from tools.testing.catalogue import Fault
+from tools.testing.catalogue import LANDS_LATE, Fault
 from tools.testing.children import Child
 from tools.testing.diary import Diary
 from tools.testing.driving import Assignment
@@ -31,7 +32,7 @@ MOST_WORKERS: Final = 4
 def run_case(bench: Bench, fault: Fault, scale: Scale) -> Case[Row]:
     """The row of one fault."""
     if why := fault.ruled_out(bench.spec, scale):
-        return Row(fault=fault.name, says=fault.says, verdict="not run", why=why)
+        return fault.not_run(why)
     return (yield from run_noted(bench, fault, scale, bench.new_diary()))
 
 
@@ -77,6 +78,8 @@ class _Case:
         yield self._until(lambda: all(child.has_ended for child in self.late))
 
     def judge(self) -> Row:
+        if self.fault.strike is not None and not self.diary.count("struck"):
+            return self.fault.not_run("the moment did not come: the run makes no such commit")
         ending = self._ending()
         broken = breach(self.bench.spec.effect_type, ending)
         return Row(
@@ -129,13 +132,15 @@ class _Case:
                 child.tell_its_end()
 
     def _land_late_requests(self) -> None:
+        if self.fault.delivery not in LANDS_LATE:
+            return
         under_way = self.diary.entries("under way")
         for entry in under_way[len(self.late) :]:
             if time.monotonic() < entry["at"] + self.scale.late:
                 return
             sent = self.diary.entries("send")[0]["call"]
             self.late.append(
-                self.bench.fork(lambda: call_again(self.bench.spec, sent, self.scale.timeout))
+                self.bench.fork(partial(call_again, self.bench.spec, sent, self.scale.timeout))
             )
 
     # -- How it ended ----------------------------------------------------------------

@@ -18,6 +18,7 @@ from runs.events import Name
 from tools.declarations import EffectType
 from tools.spec import ToolSpec
 from tools.testing.errors import UnknownFault
+from tools.testing.report import Row
 from tools.testing.scale import Scale
 
 
@@ -82,12 +83,15 @@ class Fault:
             return "settle_window says that no request takes effect late"
         return ""
 
+    def not_run(self, why: str) -> Row:
+        return Row(fault=self.name, says=self.says, verdict="not run", why=why)
+
     @property
     def _takes_effect_late(self) -> bool:
-        late = (Delivery.LATE, Delivery.UNDER_WAY)
-        return self.delivery in late or self.look_ups is LookUps.LAG
+        return self.delivery in LANDS_LATE or self.look_ups is LookUps.LAG
 
 
+LANDS_LATE: Final = (Delivery.LATE, Delivery.UNDER_WAY)
 _ON_A_TRANSACTION: Final = (Delivery.WHOLE, Delivery.ANSWER_RESET, Delivery.ANSWER_UNREADABLE)
 _HARMLESS_TWICE: Final = (EffectType.READ, EffectType.IDEMPOTENT_WRITE)
 

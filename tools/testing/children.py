@@ -170,12 +170,10 @@ def _forget_database() -> None:
     if not settings.configured:
         return
     for alias in connections:
-        options = connections.settings[alias].get("OPTIONS", {})
+        wrapper = connections[alias]
+        pools = getattr(wrapper, "_connection_pools", {})
+        _inherited.append((wrapper, dict(pools)))
+        pools.clear()
         # A pool needs threads and buys nothing: this process works on one run.
-        options.pop("pool", None)
-        if hasattr(connections._connections, alias):
-            wrapper = connections[alias]
-            pools = getattr(wrapper, "_connection_pools", {})
-            _inherited.append((wrapper, dict(pools)))
-            pools.clear()
-            del connections[alias]
+        wrapper.settings_dict.get("OPTIONS", {}).pop("pool", None)
+        del connections[alias]

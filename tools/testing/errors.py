@@ -1,12 +1,12 @@
 """What keeps the kit from checking a tool, one class per condition.
 
-    KitError
-    ├── UnknownFault      no fault has this name
-    ├── CannotFork        this system cannot copy a process
-    ├── OpenTransaction   rows written here would be seen by no worker
-    └── EffectsBefore     effects were counted before the tool had been called
+KitError
+├── UnknownFault      no fault has this name
+├── CannotFork        this system cannot copy a process
+├── OpenTransaction   rows written here would be seen by no worker
+└── EffectsBefore     effects were counted before the tool had been called
 
-    Unsound               a report that does not hold, as `assert_sound` raises it
+Unsound               a report that does not hold, as `assert_sound` raises it
 """
 
 import difflib

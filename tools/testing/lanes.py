@@ -17,7 +17,7 @@ T = TypeVar("T")
 Condition: TypeAlias = Callable[[], bool]
 Case: TypeAlias = Generator[Condition, None, T]
 
-POLL_SECONDS = 0.01
+POLL_SECONDS = 0.03
 
 
 def run_cases(

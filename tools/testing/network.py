@@ -1,4 +1,4 @@
-"""A network that refuses, or that swallows every answer, below whatever client a tool uses.
+"""A network that refuses, hangs or swallows answers, below whatever client a tool uses.
 
 The faults of `between.py` are raised around a tool's function; how the function itself
 reads a broken connection, and whether its client tries again by itself, shows only here.
@@ -35,6 +35,26 @@ def refuse_connections(diary: Diary) -> None:
     _replace(socket.socket, "connect", lambda _: refuse)
 
 
+def hang_connections(diary: Diary) -> None:
+    """From now on every connection is made, and nobody is at its other end."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+    host, port = listening.getsockname()
+    nowhere = {socket.AF_INET: (host, port), socket.AF_INET6: (f"::ffff:{host}", port)}
+
+    def hanging(original: Callable[..., Any]) -> Callable[..., Any]:
+        def connect(self: socket.socket, address: Any) -> Any:
+            diary.note("connect", to=str(address))
+            if self.family == socket.AF_INET6:
+                self.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            return original(self, nowhere.get(self.family, address))
+
+        # It listens for as long as this does.
+        connect.listening = listening  # type: ignore[attr-defined]
+        return connect
+
+    _replace(socket.socket, "connect", hanging)
+
+
 def swallow_answers(diary: Diary) -> None:
     """From now on requests arrive, and what should be read of an answer is a reset instead.
 
@@ -55,7 +75,7 @@ def swallow_answers(diary: Diary) -> None:
 
     def sending(original: Callable[..., Any]) -> Callable[..., Any]:
         def send(self: socket.socket, data: Any, *rest: Any) -> Any:
-            if bytes(data[:2]) == _TLS_HANDSHAKE:
+            if _first_bytes(data) == _TLS_HANDSHAKE:
                 secret.add(self)
             return original(self, data, *rest)
 
@@ -73,7 +93,7 @@ def swallow_answers(diary: Diary) -> None:
         return lambda self, *rest: _cut(diary, self)
 
     _replace(socket.socket, "connect", connecting)
-    for name in ("send", "sendall"):
+    for name in ("send", "sendall", "sendmsg"):
         _replace(socket.socket, name, sending)
     for name in ("recv", "recv_into"):
         _replace(socket.socket, name, receiving)
@@ -81,6 +101,13 @@ def swallow_answers(diary: Diary) -> None:
     # Above a connection that TLS runs on, only the tool's own bytes pass through these.
     _replace(ssl.SSLSocket, "read", reading)
     _replace(ssl.SSLObject, "read", reading)
+
+
+def _first_bytes(data: Any) -> bytes:
+    """Of one buffer, or of the first of several."""
+    return bytes(
+        (data if isinstance(data, bytes | bytearray | memoryview) else next(iter(data)))[:2]
+    )
 
 
 def _cut(diary: Diary, connection: Any) -> Any:

@@ -27,6 +27,7 @@ from agentops.embedded.urls import broker_url, database_url
 from agentops.health import check_parts
 from agentops.ports import PortBusy, PortUnusable, require_free_port
 from agentops.processes import LOOPBACK
+from runs.worker_ends import count_by_standing
 
 _START = "Start the stack: python manage.py up"
 _OLDEST_POSTGRES = 140_000
@@ -79,6 +80,7 @@ def examine() -> list[Finding]:
         "migrations": _migrations,
         "broker": _broker,
         "workers": _workers,
+        "worker ends": _worker_ends,
         "sweeps": _sweeps,
         "web port": lambda: _port(settings.PORT, variable="PORT", path="healthz"),
         "flower port": lambda: _port(
@@ -101,7 +103,12 @@ def examine() -> list[Finding]:
     return findings
 
 
-_NEEDS = {"migrations": "database", "sweeps": "migrations", "workers": "broker"}
+_NEEDS = {
+    "migrations": "database",
+    "sweeps": "migrations",
+    "worker ends": "migrations",
+    "workers": "broker",
+}
 
 
 def _guarded(name: str, check: Callable[[], Finding | None]) -> Finding | None:
@@ -212,6 +219,20 @@ def _workers() -> Finding:
     if not answers:
         return Finding("workers", "error", "none answers", _START)
     return Finding("workers", "ok", ", ".join(sorted(answers)))
+
+
+def _worker_ends() -> Finding:
+    counted = count_by_standing()
+    detail = ", ".join(f"{number} {standing}" for standing, number in counted.items())
+    if not counted["silent"]:
+        return Finding("worker ends", "ok", detail)
+    return Finding(
+        "worker ends",
+        "warning",
+        f"{detail} (not seen for a lease, and not known to have ended)",
+        "See `manage.py list_workers --alive`; for one that you know to have ended: "
+        "`manage.py worker_ended NAME --evidence TEXT`.",
+    )
 
 
 def _sweeps() -> Finding:

@@ -1,4 +1,4 @@
-"""Agents that call the tool as often as their input says, decided by a function."""
+"""Agents that call a tool as often as their input says, decided by a function."""
 
 from runs import Agent, CallTools, Context, Decision, Finish, ToolCall
 
@@ -7,7 +7,10 @@ def decide(context: Context) -> Decision:
     """One call per step; finishes after `input["steps"]` of them."""
     if context.step_number > context.input["steps"]:
         return Finish(context.step_number - 1)
-    return CallTools(ToolCall("bench_noop", number=context.step_number))
+    tool = context.input.get("tool", "bench_noop")
+    return CallTools(ToolCall(tool, number=context.step_number))
 
 
-bench = Agent(name="bench", decider=decide, tools=("bench_noop",))
+bench = Agent(
+    name="bench", decider=decide, tools=("bench_noop", "bench_write", "bench_transaction")
+)

@@ -16,6 +16,13 @@ from tests.conformance.targets.loopback import wait_until_listening
 from tests.processes import Program, wait_until
 
 REGION = "us-east-1"
+# What a tool finds in its environment; moto takes any credentials.
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_REGION": REGION,
+    "AWS_DEFAULT_REGION": REGION,
+}
 
 
 class MotoServer:

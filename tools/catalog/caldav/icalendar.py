@@ -74,7 +74,8 @@ def _escape(text: str) -> str:
 
 def _fold(line: str) -> bytes:
     """The line in pieces of at most 75 bytes, none of which cuts a character."""
-    pieces, piece = [], b""
+    pieces: list[bytes] = []
+    piece = b""
     for letter in line:
         encoded = letter.encode()
         # A continuation begins with a space, which counts.

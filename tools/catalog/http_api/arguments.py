@@ -6,6 +6,7 @@ refused instead of dropped.
 Does not run the model: arguments are validated like those of every other tool.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -31,7 +32,8 @@ def sign(
 
     `checks` are further Pydantic validators by argument. Raises InvalidTool.
     """
-    if any(vars(arguments.__pydantic_decorators__).values()):
+    own = arguments.__pydantic_decorators__
+    if any(getattr(own, one.name) for one in dataclasses.fields(own)):
         fix = "declare constraints with Annotated types, so that each argument has its own"
         raise InvalidTool(name, problem=f"{arguments.__name__} has validators of its own", fix=fix)
     call = inspect.Parameter("call", inspect.Parameter.POSITIONAL_ONLY, annotation=Call)
@@ -61,7 +63,7 @@ def _parameter(
         fix = "give it a fixed default"
         raise InvalidTool(tool, problem=f"its argument {name} has a default factory", fix=fix)
     further = (*field.metadata, *map(AfterValidator, checks))
-    annotation = Annotated[field.annotation, *further, Field(description=field.description)]
+    annotation: Any = Annotated[field.annotation, *further, Field(description=field.description)]
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
