@@ -54,6 +54,9 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     runs.StillInFlight: Kind(
         HTTPStatus.CONFLICT, "still-in-flight", "An earlier send may yet take effect"
     ),
+    runs.ProvenCommitted: Kind(
+        HTTPStatus.CONFLICT, "proven-committed", "Our own evidence proves that it happened"
+    ),
     runs.RunHeld: Kind(
         HTTPStatus.CONFLICT, "run-held", "A worker is at work", {"Retry-After": "1"}
     ),
@@ -146,6 +149,9 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
         case runs.StillInFlight(until=until):
             fix = "Wait until then; or settle it as committed, if it is."
             about = {"field": "outcome", "value": until.isoformat(), "fix": fix}
+        case runs.ProvenCommitted(external_ref=external_ref):
+            fix = "Settle it as committed."
+            about = {"field": "outcome", "value": external_ref, "fix": fix}
         case runs.RunHeld(operation_id=operation_id):
             fix = "Send the same request again in a moment."
             about = {"field": "operation", "value": operation_id, "fix": fix}

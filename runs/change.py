@@ -7,6 +7,7 @@ puts it into SQL, `commit.py` writes it.
 from dataclasses import dataclass, field
 from typing import Any
 
+from runs import events
 from runs.models import Incident, ToolObservation, ToolOperation
 
 
@@ -64,6 +65,8 @@ class Change:
     moved_operations: list[ToolOperation] = field(default_factory=list)
     observations: list[ToolObservation] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+    # Told once this is written, and not before.
+    told: list[tuple[events.Name, dict[str, Any]]] = field(default_factory=list)
     lease_seconds: float | None = None
     release: Release | None = None
 

@@ -73,7 +73,7 @@ def commit_if_held(held: Held, change: Change) -> Written:
                 # else writes under our token, so the next version can only be ours.
                 written = _read_back(held)
             break
-        except _BROKEN:
+        except BROKEN:
             connection.close()
             broken = True
             if delay is None:
@@ -99,7 +99,7 @@ def read_back(held: Held) -> Written | None:
     for delay in (*RECONNECT_DELAYS, None):
         try:
             return _read_back(held)
-        except _BROKEN:
+        except BROKEN:
             connection.close()
             if delay is None:
                 raise
@@ -120,7 +120,7 @@ def require_no_transaction() -> None:
 
 
 # psycopg's own, and Django's names for them while it connects.
-_BROKEN: Final = (
+BROKEN: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     OperationalError,

@@ -21,6 +21,7 @@ from uuid import UUID
 from runs import deciders, decisions, events
 from runs.agents import Agent, get_agent
 from runs.change import Change, NewDecision
+from runs.commit import BROKEN
 from runs.context import Context, encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
 from runs.errors import IntentTaken, LeaseLost, UnknownAgent
@@ -52,6 +53,7 @@ DECIDER_SECONDS: Final = 300.0
 # A worker that lacks an agent or tool leaves the run to one that has it.
 UNSERVED_SECONDS: Final = 15.0
 SET_ASIDE_SECONDS: Final = 60.0
+RECONNECT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -366,7 +368,8 @@ def _set_aside(work: Work, error: Exception) -> bool:
         keep_as_late_evidence(seen)
     try:
         # Longer each time: what fails the same way again wants a person, not another try.
-        wait = SET_ASIDE_SECONDS * 2 ** min(max(work.attempt - 1, 0), 6)
+        first = RECONNECT_SECONDS if isinstance(error, BROKEN) else SET_ASIDE_SECONDS
+        wait = first * 2 ** min(max(work.attempt - 1, 0), 6)
         work.release(wake_in=wait, attempt_outcome="lost")
     except LeaseLost:
         return False

@@ -12,6 +12,7 @@ RunsError
 ├── WrongState           the run's state does not allow the request
 ├── AlreadySettled       the operation is not unknown: there is nothing to settle
 ├── StillInFlight        an earlier send is on its way: nobody can know yet that it fails
+├── ProvenCommitted      our own evidence proves the effect that a person denies
 ├── RunHeld              a worker holds the run at this moment
 ├── UndecodableDecision  a stored decision has an unknown form
 ├── DeciderUnavailable   the agent's decider cannot be asked here
@@ -113,6 +114,16 @@ class StillInFlight(RunsError):
             f"Operation {operation_id}: an earlier send is on its way until "
             f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC and may yet take effect; until then it "
             "can only be settled as committed."
+        )
+
+
+class ProvenCommitted(RunsError):
+    def __init__(self, *, operation_id: str, source: str, external_ref: str) -> None:
+        self.operation_id, self.source, self.external_ref = operation_id, source, external_ref
+        named = f" ({external_ref})" if external_ref else ""
+        super().__init__(
+            f"Operation {operation_id}: {source} proves that it happened{named}; it can only be "
+            "settled as committed."
         )
 
 

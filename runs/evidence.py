@@ -7,7 +7,7 @@ process that made it.
 Does not write anything and does not conclude: `recovery.py` does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -26,7 +26,7 @@ _WHERE_FROM: Final = {
 }
 
 
-def find_proof(evidence: Sequence[ToolObservation]) -> Proof | None:
+def find_proof(evidence: Iterable[ToolObservation]) -> Proof | None:
     """The first observation that says it happened."""
     for seen in evidence:
         if seen.verdict == Verdict.COMMITTED:
@@ -70,8 +70,8 @@ def read_sends(operation: ToolOperation, evidence: Sequence[ToolObservation]) ->
     for seen in evidence:
         if seen.source in _OF_A_SEND:
             tokens[seen.attempt] = seen.fence_token
-        # Past its deadline a function goes on: only a later word of it is its return.
-        if seen.source in _BY_ITS_SENDER and seen.stage != "deadline":
+        # Past its deadline a function may go on: then only a later word of it is its return.
+        if seen.source in _BY_ITS_SENDER and "returned_at" in (seen.window or {}):
             returned[seen.attempt] = seen.observed_at
     numbers = range(1, operation.attempts + 1)
     out = [tokens[number] for number in numbers if number in tokens and number not in returned]

@@ -65,7 +65,7 @@ def replay(work: Work, operation: ToolOperation) -> bool:
             reason = f"operation {holder.id} carried out this intent; nothing was sent"
             work.move_operation(operation, OperationEvent.REPLAY, reason)
             work.move(RunEvent.REPLAY, reason)
-            events.emit(events.Name.REPLAYED, run_id=work.run_id, operation_id=operation.id)
+            work.tell(events.Name.REPLAYED, operation)
             return True
         case OperationStatus.REJECTED | OperationStatus.CANCELLED:
             reason = f"it repeats operation {holder.id}, which came to nothing: {holder.error}"

@@ -7,12 +7,17 @@ per reference.
 Does not undo anything: a person or a compensation does.
 """
 
+from collections.abc import Sequence
+from typing import Final
+
 from django.db import connection
 
 from runs import events
 from runs.models import Incident, ToolObservation, ToolOperation
 from runs.state import OperationStatus
+from tools import EffectType
 
+FURTHER_EFFECT: Final = "the provider has a further effect beside the recorded one"
 Source = ToolObservation.Source
 Verdict = ToolObservation.Verdict
 
@@ -37,25 +42,54 @@ def keep_late_answer(observation: ToolObservation) -> None:
     connection.close()
 
 
-def note_late_effect(observation: ToolObservation) -> bool:
-    """Open an incident if the observation proves an effect that its operation's end denies.
-
-    True for a new one.
-    """
+def note_late_effect(observation: ToolObservation) -> None:
+    """Open an incident if the observation proves an effect that its operation's end denies."""
     if observation.verdict != Verdict.COMMITTED:
-        return False
+        return
     # Read after the observation was written: whoever closes the operation later reads that.
     operation = ToolOperation.objects.get(id=observation.operation_id)
     match OperationStatus(operation.status):
         case OperationStatus.REJECTED | OperationStatus.CANCELLED:
-            kind = Incident.Kind.LATE_COMMIT
-            detail = f"an effect exists, and the operation was closed as {operation.status}"
-        case OperationStatus.COMMITTED if _is_another(observation, operation):
-            kind = Incident.Kind.DUPLICATE
-            detail = f"a second effect beside {operation.external_ref or 'the recorded one'}"
+            open_incident(
+                operation,
+                kind=Incident.Kind.LATE_COMMIT,
+                external_ref=observation.external_ref,
+                detail=f"an effect exists, and the operation was closed as {operation.status}",
+            )
+        case OperationStatus.COMMITTED:
+            for external_ref in find_further_effects(operation):
+                open_incident(
+                    operation,
+                    kind=Incident.Kind.DUPLICATE,
+                    external_ref=external_ref,
+                    detail=FURTHER_EFFECT,
+                )
         case _:
-            return False
-    return open_incident(operation, kind=kind, external_ref=observation.external_ref, detail=detail)
+            # Whoever settles it reads this observation first.
+            return
+
+
+def find_further_effects(
+    operation: ToolOperation, *, pending: Sequence[ToolObservation] = ()
+) -> set[str]:
+    """References of effects beside the operation's recorded one, as its observations say,
+    those that are yet to be written included.
+
+    Two sends that both succeeded are two effects where no key joins them, whatever their
+    references; such a one without a reference is named by its send.
+    """
+    written = operation.observations.filter(verdict=Verdict.COMMITTED).order_by("id")
+    proofs = [*written, *(seen for seen in pending if seen.verdict == Verdict.COMMITTED)]
+    recorded = operation.external_ref
+    further = {seen.external_ref for seen in proofs if seen.external_ref and recorded}
+    if operation.effect_type in (EffectType.NON_IDEMPOTENT_WRITE, EffectType.IRREVERSIBLE):
+        answers = [seen for seen in proofs if seen.source in (Source.WORKER, Source.STALE_WORKER)]
+        first = min((seen.attempt for seen in answers), default=0)
+        unnamed = [seen for seen in answers if not (seen.external_ref and recorded)]
+        further |= {
+            seen.external_ref or f"send {seen.attempt}" for seen in unnamed if seen.attempt > first
+        }
+    return further - {recorded}
 
 
 def open_incident(
@@ -76,8 +110,3 @@ def open_incident(
             kind=kind.value,
         )
     return is_new
-
-
-def _is_another(observation: ToolObservation, operation: ToolOperation) -> bool:
-    found, recorded = observation.external_ref, operation.external_ref
-    return bool(found) and bool(recorded) and found != recorded

@@ -17,14 +17,16 @@ from functools import partial
 from typing import Any, Final, assert_never
 
 from runs import events
-from runs.late import keep_late_answer
+from runs.evidence import find_proof
+from runs.late import FURTHER_EFFECT, find_further_effects, keep_late_answer
 from runs.lease import lease_seconds, margin_seconds
-from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
+from runs.recovery import Proof
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
 from tools import Call, EffectType
 from tools.canonical import canonical_json
-from tools.execution import execute, execute_here
+from tools.execution import execute, execute_here, in_flight
 from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent
 from tools.redaction import bound_text, scrub
 from tools.registry import get_tool
@@ -48,6 +50,9 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
     """
     spec = get_tool(operation.tool)
     if event is OperationEvent.SEND:
+        if operation.attempts and (proof := find_proof(operation.observations.order_by("id"))):
+            # It came after somebody had established that there is no effect.
+            return _commit_earlier(work, operation, proof)
         if operation.attempts >= tries_allowed(operation, spec):
             return _give_up(work, operation)
         if work.state is not RunState.TOOL_PREPARED:
@@ -73,7 +78,7 @@ def _call_tool(work: Work, operation: ToolOperation, spec: ToolSpec, call: Call)
         return Unsent(LEASE_TOO_SHORT)
     work.lease.expect(spec.timeout_policy.seconds + margin_seconds())
     if spec.effect_type is not EffectType.TRANSACTIONAL:
-        late = partial(_keep_late_answer, operation=operation)
+        late = partial(_keep_late_answer, operation=operation, call=call)
         return execute(spec=spec, call=call, on_late=late)
     work.begin_transaction()
     outcome = execute_here(spec=spec, call=call)
@@ -83,6 +88,19 @@ def _call_tool(work: Work, operation: ToolOperation, spec: ToolSpec, call: Call)
         # Whatever it did is undone, so nothing about it is unknown.
         work.roll_back()
     return Unsent(outcome.reason) if isinstance(outcome, Unknown) else outcome
+
+
+def _commit_earlier(work: Work, operation: ToolOperation, proof: Proof) -> bool:
+    if work.state is not RunState.TOOL_PREPARED:
+        work.move(RunEvent.PREPARE)
+    commit_operation(
+        work,
+        operation,
+        result=proof.result,
+        external_ref=proof.external_ref,
+        reason=f"not sent again: {proof.source} proves the effect",
+    )
+    return True
 
 
 def tries_allowed(operation: ToolOperation, spec: ToolSpec) -> int:
@@ -136,6 +154,15 @@ def commit_operation(
     operation.result = result
     operation.external_ref = external_ref
     operation.error = ""
+    if operation.attempts > 1 or operation.unknown_since is not None:
+        pending = [one for one in work.change.observations if one.operation_id == operation.id]
+        for reference in find_further_effects(operation, pending=pending):
+            work.open_incident(
+                operation,
+                kind=Incident.Kind.DUPLICATE,
+                external_ref=reference,
+                detail=FURTHER_EFFECT,
+            )
     settle(work, operation)
     work.move_operation(operation, OperationEvent.COMMIT, reason)
     work.move(RunEvent.COMMIT, reason)
@@ -174,6 +201,8 @@ def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: Ru
     operation.unknown_since = operation.unknown_since or work.now
     operation.error = reason
     if event is RunEvent.TAKE_OVER:
+        # Until its end is known, nobody can say when it is too late for it to act.
+        operation.settles_at = None
         work.observe(_observe_take_over(work, operation, reason))
     work.move_operation(operation, OperationEvent.LOSE_OUTCOME, reason)
     work.move(event, reason)
@@ -188,7 +217,7 @@ def settle(work: Work, operation: ToolOperation) -> None:
 
 def watch_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
     """Have the provider asked, once this is closed, for an effect that comes late."""
-    if spec.effect_type.is_write and spec.reconcile_handler is not None:
+    if spec.effect_type.is_write:
         operation.watch_until = work.now + (spec.idempotency_retention or WATCH_FOR)
         operation.next_watch_at = work.now + FIRST_WATCH
 
@@ -216,13 +245,13 @@ def _record_outcome(
     work: Work, operation: ToolOperation, spec: ToolSpec, call: Call, outcome: Outcome
 ) -> bool:
     observation = _observe(operation, outcome, Source.WORKER)
-    observation.window = _window(work, operation, call, outcome)
+    observation.window = _window(work, operation, call)
     work.observe(observation)
     was_unknown = operation.unknown_since is not None
     # Until the function is back, its send may be under way; the heartbeat pushes this on.
     operation.in_flight_until = None
     operation.settles_at = work.now + spec.settle_window
-    if isinstance(outcome, Unknown) and outcome.stage == "deadline":
+    if "returned_at" not in observation.window:
         operation.in_flight_until = work.now + timedelta(seconds=lease_seconds())
         operation.settles_at = operation.in_flight_until + spec.settle_window
     match outcome:
@@ -330,7 +359,7 @@ def _observe_take_over(work: Work, operation: ToolOperation, reason: str) -> Too
     )
 
 
-def _window(work: Work, operation: ToolOperation, call: Call, outcome: Outcome) -> dict[str, Any]:
+def _window(work: Work, operation: ToolOperation, call: Call) -> dict[str, Any]:
     """When this send was claimed, when bytes are known to have left, and when it had to end."""
     window = {
         "opened_at": _iso(operation.last_sent_at),
@@ -338,7 +367,7 @@ def _window(work: Work, operation: ToolOperation, call: Call, outcome: Outcome) 
         "deadline": _iso(call.deadline),
         "lease_end": _iso(work.now + timedelta(seconds=work.lease.left())),
     }
-    if not (isinstance(outcome, Unknown) and outcome.stage == "deadline"):
+    if operation.id not in in_flight():
         window["returned_at"] = _iso(work.now)
     return window
 
@@ -347,9 +376,12 @@ def _iso(at: datetime | None) -> str | None:
     return at.isoformat() if at is not None else None
 
 
-def _keep_late_answer(outcome: Outcome, *, operation: ToolOperation) -> None:
+def _keep_late_answer(outcome: Outcome, *, operation: ToolOperation, call: Call) -> None:
     """A function came back after its deadline, in its own thread: keep what it says."""
-    keep_late_answer(_observe(operation, outcome, Source.STALE_WORKER))
+    observation = _observe(operation, outcome, Source.STALE_WORKER)
+    returned_at = call.deadline - timedelta(seconds=call.seconds_left())
+    observation.window = {"deadline": _iso(call.deadline), "returned_at": _iso(returned_at)}
+    keep_late_answer(observation)
 
 
 def open_operation(work: Work) -> ToolOperation | None:

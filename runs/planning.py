@@ -80,6 +80,7 @@ def _plan(
         if call.tool not in agent.tools:
             raise UnknownTool(call.tool, near=agent.tools)
         operation.arguments = spec.validate(operation.arguments)
+        intent = name_intent(operation, spec=spec, run_id=work.run_id)
     except (UnknownTool, InvalidArguments, InvalidPayload) as error:
         operation.arguments_digest = digest(operation.arguments)
         return _refuse(work, operation, str(error), rule="invalid call")
@@ -88,7 +89,6 @@ def _plan(
     operation.policy_outcome = policy.outcome
     operation.policy_rule = policy.rule
     operation.policy_version = policy.version
-    intent = name_intent(operation, spec=spec, run_id=work.run_id)
     if policy.outcome == "refuse":
         return _refuse(work, operation, policy.rule, rule=policy.rule)
     if intent is not None and intent in taken:

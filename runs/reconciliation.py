@@ -15,6 +15,7 @@ from typing import Final, Literal, assert_never
 
 from runs import events
 from runs.evidence import find_proof, find_refusal, observe_look_up, read_settling
+from runs.late import FURTHER_EFFECT
 from runs.lease import margin_seconds
 from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
 from runs.operations import (
@@ -38,7 +39,6 @@ from runs.recovery import (
     NeedsPerson,
     Proof,
     Record,
-    Recovery,
     Reject,
     SendSameKey,
     recover,
@@ -72,8 +72,10 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
         evidence.append(found)
         facts = _gather(work, operation, spec, evidence, found=found)
         answer = recover(facts)
-    if work.cancel_requested_by is not None:
-        answer = _without_sending(answer)
+    settles_in = facts.settling.settles_in
+    operation.settles_at = None
+    if settles_in is not None:
+        operation.settles_at = work.now + timedelta(seconds=settles_in)
     awaits_person = work.state is RunState.WAITING_FOR_RESOLUTION
     match answer:
         case Record(proof=Proof(result=result, external_ref=external_ref, source=source)):
@@ -93,7 +95,7 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
             return False
         case NeedsPerson(why=why, overdue=overdue) if not awaits_person:
             if overdue:
-                work.change.incidents.append(_overdue(operation, why))
+                work.open_incident(operation, kind=Incident.Kind.OVERDUE, detail=why)
             operation.error = bound_text(why, TEXT_LIMIT)
             work.move(RunEvent.NEED_PERSON, why)
             return _wait_for_person(work, operation, facts)
@@ -105,17 +107,6 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
             assert_never(never)
 
 
-def _without_sending(answer: Recovery) -> Recovery:
-    """A run that is to be cancelled settles what may have happened; it makes nothing happen."""
-    match answer:
-        case CallAgain():
-            return Reject("cancelled before there was an answer")
-        case SendSameKey():
-            return NeedsPerson("cancelled while unknown: sending it again could make it happen")
-        case _:
-            return answer
-
-
 def _wait_for_person(work: Work, operation: ToolOperation, facts: Facts) -> bool:
     wait = None
     asked_for = work.now - (operation.unknown_since or work.now)
@@ -123,12 +114,6 @@ def _wait_for_person(work: Work, operation: ToolOperation, facts: Facts) -> bool
         wait = max(facts.retry_in, ASK_ON_SECONDS)
     park_unknown(work, operation, seconds=wait)
     return False
-
-
-def _overdue(operation: ToolOperation, why: str) -> Incident:
-    return Incident(
-        operation_id=operation.id, kind=Incident.Kind.OVERDUE, detail=bound_text(why, TEXT_LIMIT)
-    )
 
 
 def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolObservation:
@@ -148,14 +133,12 @@ def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolO
     observation = observe_look_up(
         operation, found, asked_at=asked_at, fence_token=work.lease.fence_token
     )
-    for reference in found.also:
-        work.change.incidents.append(
-            Incident(
-                operation_id=operation.id,
-                kind=Incident.Kind.DUPLICATE,
-                external_ref=reference,
-                detail="the look-up found a further effect of this operation",
-            )
+    for reference in {*found.also} - {observation.external_ref}:
+        work.open_incident(
+            operation,
+            kind=Incident.Kind.DUPLICATE,
+            external_ref=reference,
+            detail=FURTHER_EFFECT,
         )
     operation.look_ups += 1
     work.change.touch(operation)
@@ -186,6 +169,7 @@ def _gather(
         objective_in=(unknown_since + spec.reconcile_within - now).total_seconds(),
         in_flight_for=in_flight_for,
         settling=settling,
+        may_send=work.cancel_requested_by is None,
         proof=find_proof(evidence),
         refused=find_refusal(evidence),
         found=_negative(found),

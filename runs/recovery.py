@@ -51,7 +51,8 @@ class Facts:
     earlier send may still be on its way from this side.
 
     `proof` is evidence that it happened; `refused` the newest refusal that came after an
-    outcome was already unknown; `found` the answer of a look-up made just now.
+    outcome was already unknown; `found` the answer of a look-up made just now. A run that is
+    to be cancelled may not send: it settles what may have happened and makes nothing happen.
     """
 
     effect_type: EffectType
@@ -65,6 +66,7 @@ class Facts:
     settling: Settling = field(default_factory=Settling)
     proof: Proof | None = None
     refused: str | None = None
+    may_send: bool = True
     found: Literal["not_found", "indeterminate"] | None = None
     found_why: str = ""
 
@@ -125,8 +127,10 @@ def recover(facts: Facts) -> Recovery:
     """The one right next action for an unknown operation."""
     answer = _recover(facts)
     if isinstance(answer, NeedsPerson) and facts.in_flight_for > 0:
-        # The answer may still come by itself.
-        return AskLater(facts.in_flight_for)
+        if facts.objective_in > 0:
+            # The answer may still come by itself.
+            return AskLater(min(facts.in_flight_for, facts.objective_in))
+        return NeedsPerson(answer.why, overdue=True)
     return answer
 
 
@@ -148,6 +152,8 @@ def _recover(facts: Facts) -> Recovery:
 
 
 def _recover_harmless(facts: Facts) -> Recovery:
+    if not facts.may_send:
+        return Reject("cancelled before there was an answer")
     if facts.in_flight_for > 0:
         return AskLater(facts.in_flight_for)
     if facts.sends >= facts.max_sends:
@@ -156,7 +162,7 @@ def _recover_harmless(facts: Facts) -> Recovery:
 
 
 def _recover_idempotent(facts: Facts) -> Recovery:
-    if facts.key != "kept" or facts.sends >= facts.max_sends:
+    if facts.key != "kept" or facts.sends >= facts.max_sends or not facts.may_send:
         return _settle(facts)
     if facts.in_flight_for > 0:
         return AskLater(facts.in_flight_for)
@@ -187,6 +193,8 @@ def _repeat_settled(facts: Facts) -> Recovery:
     if facts.refused is not None:
         # The refusal was a later send's answer; now the earlier ones are settled too.
         return Reject(facts.refused)
+    if not facts.may_send:
+        return Reject("it did not happen, and its run is to be cancelled")
     if facts.key == "expired":
         return NeedsPerson("it did not happen, and the provider no longer knows its key")
     if facts.sends >= facts.max_sends:
@@ -201,6 +209,8 @@ def _what(facts: Facts) -> str:
         return f"a {facts.effect_type} may have happened"
     if facts.sends >= facts.max_sends:
         return f"sent {facts.sends} times under one key without an answer"
+    if not facts.may_send:
+        return "cancelled while unknown: it may have happened"
     return "it may have happened, the provider may no longer know the idempotency key"
 
 

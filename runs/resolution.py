@@ -18,10 +18,12 @@ from runs.errors import (
     AlreadySettled,
     InvalidInput,
     LeaseLost,
+    ProvenCommitted,
     RunHeld,
     StillInFlight,
     UnknownOperation,
 )
+from runs.evidence import find_proof
 from runs.lease import Claimed, claim
 from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
 from runs.operations import (
@@ -34,7 +36,7 @@ from runs.wake import hint
 from runs.work import Work, begin, load
 from tools.canonical import check_json
 from tools.errors import InvalidPayload
-from tools.redaction import bound_text
+from tools.redaction import bound_text, scrub
 
 Outcome = Literal["committed", "not_committed", "rejected"]
 Verdict = ToolObservation.Verdict
@@ -56,7 +58,7 @@ def resolve_operation(
 
     Raises NotPermitted, InvalidInput, UnknownOperation, AlreadySettled (it is not unknown),
     StillInFlight (a send of ours may be on its way, so nobody can know that it did not
-    happen) or RunHeld.
+    happen), ProvenCommitted (our own evidence says that it did) or RunHeld.
     """
     actor.require(OPERATIONS_RESOLVE)
     _check(outcome=outcome, evidence=evidence, external_ref=external_ref, result=result)
@@ -71,11 +73,14 @@ def resolve_operation(
         operation = _find_open(work, operation_id)
         if outcome != "committed":
             _require_landed(work, operation)
+            _require_unproven(operation)
         _settle(
             work,
             operation,
             outcome=outcome,
-            evidence=bound_text(evidence.strip(), TEXT_LIMIT),
+            evidence=bound_text(
+                scrub(evidence.strip(), operation.arguments, operation.sensitive), TEXT_LIMIT
+            ),
             external_ref=external_ref,
             result=result,
         )
@@ -156,6 +161,14 @@ def _require_landed(work: Work, operation: ToolOperation) -> None:
     until = operation.in_flight_until
     if until is not None and until > work.now:
         raise StillInFlight(operation_id=operation.id, until=until)
+
+
+def _require_unproven(operation: ToolOperation) -> None:
+    proof = find_proof(operation.observations.order_by("id"))
+    if proof is not None:
+        raise ProvenCommitted(
+            operation_id=operation.id, source=proof.source, external_ref=proof.external_ref
+        )
 
 
 def _find(operation_id: str) -> ToolOperation:

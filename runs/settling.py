@@ -60,6 +60,8 @@ class Settling:
             return f"its sender ({self.sender or 'a worker'}) is not known to have ended"
         if self.settles_in > 0:
             return f"a request may still take effect for {self.settles_in:.0f} s"
+        if self.negatives >= NEGATIVES:
+            return "it was not looked up since nothing more could take effect"
         return f"it was looked up {self.negatives} times instead of {NEGATIVES}"
 
     def next_useful(self, wait: float) -> float:

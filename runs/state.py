@@ -139,6 +139,10 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
         _R.TOOL_COMMITTED,
         "the next call repeats an intent that was carried out before",
     ),
+    (_R.TOOL_PREPARED, _E.COMMIT): (
+        _R.TOOL_COMMITTED,
+        "an earlier send proves to have taken effect: it is not sent again",
+    ),
     (_R.TOOL_RUNNING, _E.COMMIT): (_R.TOOL_COMMITTED, "the answer proves the effect"),
     (_R.TOOL_STATUS_UNKNOWN, _E.COMMIT): (_R.TOOL_COMMITTED, "evidence proves the effect"),
     (_R.WAITING_FOR_RESOLUTION, _E.COMMIT): (_R.TOOL_COMMITTED, "a person or evidence settled it"),
@@ -198,6 +202,7 @@ OPERATION_EDGES: Final[
     (_S.PREPARED, _O.REFUSE): (_S.CANCELLED, "the call that it repeats came to nothing"),
     (_S.PREPARED, _O.REPLAY): (_S.COMMITTED, "answered with the result of the call it repeats"),
     (_S.PREPARED, _O.SEND): (_S.RUNNING, "the send window is open"),
+    (_S.PREPARED, _O.COMMIT): (_S.COMMITTED, "an earlier send proves to have taken effect"),
     (_S.RUNNING, _O.COMMIT): (_S.COMMITTED, "the answer proves the effect"),
     (_S.RUNNING, _O.REJECT): (_S.REJECTED, "the tool says it was refused for good"),
     (_S.RUNNING, _O.NOT_SENT): (_S.PREPARED, "nothing left this process"),

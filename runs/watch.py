@@ -16,7 +16,7 @@ from typing import Final
 from django.db import connection, transaction
 
 from runs.evidence import observe_look_up
-from runs.late import note_late_effect, open_incident
+from runs.late import FURTHER_EFFECT, note_late_effect, open_incident
 from runs.models import Incident, ToolObservation, ToolOperation
 from runs.operations import build_look_up_call
 from tools.errors import UnknownTool
@@ -43,7 +43,8 @@ _FIND_DUE: Final = """
 _CLAIM: Final = """
     UPDATE runs_tooloperation
     SET next_watch_at = statement_timestamp() + make_interval(secs => %s)
-    WHERE id = %s AND next_watch_at IS NOT NULL AND settled_at IS NOT NULL
+    WHERE id = %s AND settled_at IS NOT NULL
+      AND next_watch_at <= statement_timestamp() + make_interval(secs => %s)
     RETURNING statement_timestamp()
 """
 
@@ -58,7 +59,8 @@ def find_due() -> list[str]:
 def watch(operation_id: str) -> ToolObservation | None:
     """Ask once about a closed operation; None when it is not watched (any more)."""
     with connection.cursor() as cursor:
-        cursor.execute(_CLAIM, [HELD_SECONDS, operation_id])
+        # Longer than a sweep holds it, so that the same message again finds it taken.
+        cursor.execute(_CLAIM, [2 * HELD_SECONDS, operation_id, HELD_SECONDS])
         claimed = cursor.fetchone()
     if claimed is None:
         return None
@@ -74,17 +76,22 @@ def _ask(operation: ToolOperation, *, now: datetime) -> ToolObservation | None:
         spec = get_tool(operation.tool)
     except UnknownTool:
         return None
+    if spec.reconcile_handler is None:
+        # What earlier workers brought meanwhile can still be read.
+        for seen in operation.observations.all():
+            note_late_effect(seen)
+        return None
     call = build_look_up_call(operation, now=now, seconds=spec.timeout_policy.seconds)
     found = look_up(spec=spec, call=call)
     observation = observe_look_up(operation, found, asked_at=now, fence_token=operation.fence_token)
     observation.save(force_insert=True)
     note_late_effect(observation)
-    for reference in found.also:
+    for reference in {*found.also} - {observation.external_ref, operation.external_ref}:
         open_incident(
             operation,
             kind=Incident.Kind.DUPLICATE,
             external_ref=reference,
-            detail="the look-up found a further effect of this operation",
+            detail=FURTHER_EFFECT,
         )
     return observation
 

@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
+from psycopg.pq import TransactionStatus
 
 from runs import decisions, events
 from runs.change import Change, Edge, Release
@@ -25,7 +26,7 @@ from runs.context import WINDOW, Context, Observed
 from runs.decisions import Decision
 from runs.errors import LeaseLost
 from runs.lease import Claimed, Lease
-from runs.models import TEXT_LIMIT, AgentRun, Step, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, AgentRun, Incident, Step, ToolObservation, ToolOperation
 from runs.state import (
     RUN_EDGES,
     OperationEvent,
@@ -116,6 +117,25 @@ class Work:
     def observe(self, observation: ToolObservation) -> None:
         self.change.observations.append(observation)
 
+    def open_incident(
+        self, operation: ToolOperation, *, kind: Incident.Kind, detail: str, external_ref: str = ""
+    ) -> None:
+        """Plan an incident; the same finding again is none."""
+        self.change.incidents.append(
+            Incident(
+                operation_id=operation.id,
+                kind=kind,
+                external_ref=external_ref,
+                detail=bound_text(detail, TEXT_LIMIT),
+            )
+        )
+        self.tell(events.Name.INCIDENT, operation, kind=kind.value)
+
+    def tell(self, name: events.Name, operation: ToolOperation, **fields: Any) -> None:
+        """Emit an event about the operation once what is pending is written."""
+        about = {"run_id": self.run_id, "operation_id": operation.id}
+        self.change.told.append((name, about | fields))
+
     def commit(self) -> None:
         """Write what is pending, if anything; raises `LeaseLost`."""
         if not self.change:
@@ -138,7 +158,9 @@ class Work:
         self.step_id = written.step_id or self.step_id
         self.attempt_id = written.attempt_id or self.attempt_id
         self.lease.extend(asked_at=asked_at, left=written.lease_left)
-        self.change = Change()
+        told, self.change = self.change.told, Change()
+        for name, fields in told:
+            events.emit(name, **fields)
 
     def begin_transaction(self) -> None:
         """Let what follows on this connection commit with the next `commit`, or not at all."""
@@ -165,7 +187,11 @@ class Work:
     def is_transaction_whole(self) -> bool:
         """Whether the tool left the transaction as it found it, so that a commit commits."""
         began = connection.in_atomic_block and not connection.needs_rollback
-        return began and not connection.savepoint_ids
+        if not began or connection.savepoint_ids or connection.connection is None:
+            return False
+        # An error that the tool swallowed is known to the server alone.
+        status = connection.connection.info.transaction_status
+        return status in (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 
     def _commit_transaction(self, held: Held) -> Written:
         assert self.open_transaction is not None, "called for an open transaction"

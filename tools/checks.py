@@ -241,7 +241,8 @@ def _weak(spec: ToolSpec) -> Iterator[CheckMessage]:
             id="tools.W004",
         )
     remote_write = spec.effect_type.is_write and spec.effect_type is not EffectType.TRANSACTIONAL
-    if remote_write and spec.reconcile_handler is None:
+    can_be_asked = spec.provider is None or spec.provider.lookup != "none"
+    if remote_write and can_be_asked and spec.reconcile_handler is None:
         yield Warning(
             "A write without reconcile_handler: unknown outcomes may end with a person.",
             hint="Give it a function that asks the provider for the operation.",

@@ -75,8 +75,9 @@ class _Locks:
     def give_back(self, lock: int) -> None:
         with self._turn:
             self._held.discard(lock)
-            if self._held and self._session is not None:
-                # A session that is gone has given the lock back itself.
+            if self._session is not None:
+                # Also where the session is closed next, which the server notices a moment
+                # later. One that is gone has given the lock back itself.
                 with suppress(psycopg.Error):
                     self._session.execute("SELECT pg_advisory_unlock(%s)", [lock])
             self._close_if_idle()

@@ -31,6 +31,8 @@ Kind = Literal[
     "reject",
     "hang",
     "hold",
+    "lag",
+    "first_page",
 ]
 
 
@@ -144,6 +146,11 @@ class ProviderProcess:
         """Lets held requests go on; returns how many there were."""
         answer = self._http.post(f"{self.url}/release").raise_for_status()
         return int(answer.json()["released"])
+
+    def forget_keys(self) -> int:
+        """What the end of their retention does to keys; returns how many there were."""
+        answer = self._http.post(f"{self.url}/forget").raise_for_status()
+        return int(answer.json()["forgotten"])
 
     def place_refund(
         self,

@@ -19,7 +19,13 @@ def test_the_tool_and_the_agent_of_the_how_to_pages_are_sound(tmp_path: Path) ->
     _manage("check", app_path=tmp_path)
     tools = json.loads(_manage("list_tools", "--json", app_path=tmp_path))
     agents = json.loads(_manage("list_agents", "--json", app_path=tmp_path))
-    assert [tool["name"] for tool in tools] == ["refund_customer"]
+    assert {tool["name"]: tool["effect_type"] for tool in tools} == {
+        "close_account": "TRANSACTIONAL",
+        "lookup_balance": "READ",
+        "open_ticket": "NON_IDEMPOTENT_WRITE",
+        "post_letter": "IRREVERSIBLE",
+        "refund_customer": "IDEMPOTENT_WRITE",
+    }
     assert [agent["name"] for agent in agents] == ["refund_once", "refunder"]
 
 

@@ -25,6 +25,13 @@ def test_lose_answer_commits_and_says_nothing(provider: ProviderProcess, name: s
     assert provider.place_refund(name).headers["Idempotent-Replayed"] == "true"
 
 
+def test_lose_answer_resets_the_connection_if_told(provider: ProviderProcess, name: str) -> None:
+    provider.fault("lose_answer", reset=True)
+    with pytest.raises(httpx2.ReadError):
+        provider.place_refund(name)
+    assert len(provider.effects(name)) == 1
+
+
 def test_slow_commits_before_it_answers_and_its_key_is_in_flight(
     provider: ProviderProcess, name: str
 ) -> None:
@@ -176,6 +183,39 @@ def test_look_ups_meet_faults_that_answer_wrongly(
     assert wrong.status_code == status
     assert b"currency" not in wrong.content
     assert http.get(f"{provider.url}/orders/17").json()["order_id"] == "17"
+
+
+def test_a_look_up_that_lags_does_not_see_the_newest_refunds(
+    provider: ProviderProcess, name: str
+) -> None:
+    assert provider.place_refund(name).is_success
+    provider.fault("lag", method="GET", seconds=600.0)
+    assert provider.look_up(name) == []
+    assert len(provider.look_up(name)) == 1
+    provider.fault("lag", method="GET", seconds=0.01)
+    assert eventually(lambda: len(provider.look_up(name)) == 1)
+
+
+def test_a_first_page_lists_the_oldest_refund_and_says_that_there_are_more(
+    provider: ProviderProcess, http: httpx2.Client, name: str
+) -> None:
+    for _ in range(2):
+        assert provider.place_refund(name, key=None).is_success
+    ask = {"url": f"{provider.url}/refunds", "params": {"operation_id": name}}
+    provider.fault("first_page", method="GET")
+    page, whole = http.get(**ask), http.get(**ask)
+    assert page.headers["Has-More"] == "true"
+    assert "Has-More" not in whole.headers
+    assert page.json() == whole.json()[:1]
+    assert len(whole.json()) == 2
+
+
+def test_a_key_that_was_forgotten_is_executed_again(provider: ProviderProcess, name: str) -> None:
+    assert provider.place_refund(name).is_success
+    assert provider.forget_keys() >= 1
+    assert "Idempotent-Replayed" not in provider.place_refund(name).headers
+    assert len(provider.effects(name)) == 2
+    assert provider.place_refund(name).headers["Idempotent-Replayed"] == "true"
 
 
 def test_faults_are_used_in_the_order_told_and_so_often_as_told(

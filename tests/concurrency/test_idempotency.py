@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 from django.db import connection
 
@@ -16,17 +17,16 @@ from tests.concurrency.gate import gate, go_through_at_once
 from tests.crash.conftest import NewLog
 from tests.crash.driving import become_a_worker
 from tests.crash.forked import Child
-from tests.processes import wait_until
+from tests.processes import of_this_test, wait_until
 from tools import Reconciled
 from tools.errors import KeyInFlight, OutcomeUnknown
 from tools.idempotency import Answer, idempotent
+from tools.liveness import holding
 from tools.models import IdempotencyKey, KeyStatus
 
 pytestmark = pytest.mark.timeout(60)
 
 PROCESSES, THREADS = 5, 10
-# A pool of 16 connections for each process would keep a tenth thread waiting for nothing.
-BEGUN = "begun"
 
 
 @pytest.fixture
@@ -119,6 +119,34 @@ def call_and_stand_still(outside: str) -> str:
             transactional=False,
         )
     )
+
+
+def fork_in_the_middle(log: str) -> None:
+    become_a_worker(log)
+
+    def effect() -> str:
+        child = os.fork()
+        if child == 0:
+            with holding(7) as alone:
+                print(f"child: {alone}, {in_flight()}", flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        # The server notices the end of the child's session a moment later.
+        wait_until(lambda: in_flight() == "(1, 1)", what="the parent's session alone holds a call")
+        return "sent"
+
+    idempotent(scope="s", key="k", arguments=1, effect=effect, transactional=False)
+
+
+def in_flight() -> str:
+    """How many sessions hold how many calls, asked on a connection of its own."""
+    with psycopg.connect(of_this_test().database_url) as asked:
+        found = asked.execute(
+            "SELECT count(DISTINCT pid), count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE locktype = 'advisory' AND granted"
+            " AND application_name = 'agentops calls in flight'"
+        ).fetchone()
+    return str(found)
 
 
 def end_by(number: signal.Signals) -> None:
@@ -215,6 +243,15 @@ def test_a_process_that_stands_still_is_not_taken_for_dead(
     assert log.read_text() == "sent first\n"
     assert call_elsewhere(str(outside)) == "sent again"
     assert outside.read_text() == "sent\n"
+
+
+def test_a_forked_child_neither_uses_nor_ends_the_session_of_its_parent(
+    forks: None, new_log: NewLog
+) -> None:
+    log = new_log()
+    with Child(fork_in_the_middle, str(log), log=log) as child:
+        assert child.wait() == 0
+    assert log.read_text().splitlines() == ["child: True, (2, 2)"]
 
 
 def test_what_ends_after_it_was_taken_for_dead_is_counted_and_said(

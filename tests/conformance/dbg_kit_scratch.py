@@ -1,28 +1,36 @@
-import sys, time
-from collections.abc import Iterator
-from pathlib import Path
-import pytest
+import asyncio, httpx2, requests, urllib3, time, pytest, ssl, json
+from tests.conformance.kit_tools import *
 from examples.shop.provider_process import provider_process
-from tests.conformance.kit_tools import Shop, arguments
-from tools import EffectType
 from tools.testing import check
-from tools.testing import cases
-import os
+from tools import *
 pytestmark = [pytest.mark.django_db(transaction=True)]
-orig = cases._Case.judge
-def judge(self):
-    from runs.models import Transition, ToolObservation
-    print("=====", self.fault.name, time.monotonic()-(self.ends-60))
-    for t in Transition.objects.filter(run=self.run_id).order_by("id"):
-        print("   ", t.at.strftime("%S.%f")[:6], t.operation_id and "op" or "run", t.event, t.from_state, t.to_state, t.fence_token, t.reason[:100])
-    for o in ToolObservation.objects.filter(run=self.run_id).order_by("id"):
-        print("   obs", o.observed_at.strftime("%S.%f")[:6], o.source, o.verdict, o.stage, o.detail[:80], o.attempt, o.fence_token)
-    for c in self.workers: print("   child", c.pid, c._status, c.said[-1500:])
-    return orig(self)
-cases._Case.judge = judge
-def test_x(tmp_path):
-    with provider_process(tmp_path / "ledger.sqlite3", ignore_keys=bool(os.environ.get("IGNORE"))) as running:
+def mk(shop, kind, bad):
+    @tool(name="refund", effect_type=EffectType.IDEMPOTENT_WRITE, provider=shop.provider(), reconcile_handler=shop.find)
+    async def arefund(call: Call, order_id: str, amount: str) -> dict[str, Any]:
+        "x"
+        try:
+            async with httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(retries=0)) as c:
+                a = await c.post(f"{shop.process.url}/refunds", json={"order": order_id, "amount": amount, "operation_id": call.operation_id}, headers={"Idempotency-Key": call.idempotency_key}, timeout=call.remaining)
+                m = a.raise_for_status().json(); external_ref(m["refund_id"]); return m
+        except httpx2.HTTPError as e:
+            if bad: raise Rejected("no")
+            raise
+    if kind == "async": return arefund
+def mk2(shop, bad):
+    from urllib3.util.retry import Retry as R
+    @tool(name="refund", effect_type=EffectType.IDEMPOTENT_WRITE, provider=shop.provider(), reconcile_handler=shop.find)
+    def rrefund(call: Call, order_id: str, amount: str) -> dict[str, Any]:
+        "x"
+        s = requests.Session()
+        if bad: s.mount("http://", requests.adapters.HTTPAdapter(max_retries=R(3, allowed_methods=None)))
+        a = s.post(f"{shop.process.url}/refunds", json={"order": order_id, "amount": amount, "operation_id": call.operation_id}, headers={"Idempotency-Key": call.idempotency_key}, timeout=call.remaining)
+        a.raise_for_status(); m = a.json(); external_ref(m["refund_id"]); return m
+    return rrefund
+@pytest.mark.parametrize("kind", ["async", "async-bad", "req", "req-bad"])
+def test_y(tmp_path, kind):
+    with provider_process(tmp_path / "ledger.sqlite3") as running:
         shop = Shop(running)
-        t = time.monotonic()
-        report = check(shop.refund(EffectType[os.environ.get("ET","IDEMPOTENT_WRITE")]), arguments=arguments, count_effects=shop.count, **({"faults": os.environ["F"].split(",")} if os.environ.get("F") else {}))
-        print(report); print(time.monotonic()-t)
+        bad = "bad" in kind
+        t = mk(shop, "async", bad) if "async" in kind else mk2(shop, bad)
+        r = check(t, arguments=new_refund, count_effects=shop.count, faults=["no_fault"], probes=True)
+        print(kind, r)

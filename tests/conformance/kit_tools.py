@@ -1,9 +1,11 @@
-"""Tools for the kit's own tests: one of each effect type, sound, over a real provider.
+"""Tools for the kit's own tests, made anew for each over a real provider.
 
-The provider is the shop's, in its own process; each tool is made anew for the test that
-checks it, over the provider that the test has started.
+The provider is the shop's: its own process, HTTP, books on disk. A test says how a refund
+is declared, sent and looked up, and what is not said is sound.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -15,11 +17,14 @@ from tools import Call, EffectType, Provider, Reconciled, external_ref, tool
 from tools.testing import Intended
 
 ORDER = "21"
-TABLE = "kit_notes"
+NOTES = "kit_notes"
+
+Send = Callable[..., dict[str, Any]]
+Find = Callable[[Call], Reconciled[Any]]
 
 
-def arguments(number: int) -> dict[str, Any]:
-    """An amount that no other call has."""
+def new_refund(number: int) -> dict[str, Any]:
+    """An amount that no other call of a test has."""
     return {"order_id": ORDER, "amount": f"{1 + number // 100}.{number % 100:02}"}
 
 
@@ -34,7 +39,7 @@ class Shop:
         return len(self.process.effects(intended.operation_id))
 
     def provider(self, **facts: Any) -> Provider:
-        honest = {
+        honest: dict[str, Any] = {
             "name": "shop payments",
             "account": "acct_main",
             "idempotency_support": "key",
@@ -44,39 +49,101 @@ class Shop:
         }
         return Provider(**(honest | facts))
 
-    def send(self, call: Call, order_id: str, amount: str, *, timeout: float) -> dict[str, Any]:
+    def refund(self, effect_type: EffectType, *, send: Send | None = None, **declared: Any) -> Any:
+        """A tool that refunds by `send(call, order_id, amount)`, declared as it is said."""
+        keyless = {"idempotency_support": "none", "idempotency_retention": None}
+        facts = {} if effect_type is EffectType.IDEMPOTENT_WRITE else keyless
+        how = send or self.send
+        sound: dict[str, Any] = {
+            "effect_type": effect_type,
+            "provider": self.provider(**facts),
+            "reconcile_handler": self.find,
+        }
+
+        @tool(name="refund", **(sound | declared))
+        def refund(call: Call, order_id: str, amount: str) -> dict[str, Any]:
+            """Refund an order."""
+            return how(call, order_id, amount)
+
+        return refund
+
+    def read(self) -> Any:
+        """A tool that reads an order."""
+
+        @tool(name="read_order", effect_type=EffectType.READ, provider=self.provider())
+        def read_order(call: Call, order_id: str) -> dict[str, Any]:
+            """Read an order."""
+            answer = self.client.get(
+                f"{self.process.url}/orders/{order_id}", timeout=call.remaining
+            )
+            order: dict[str, Any] = answer.raise_for_status().json()
+            return order
+
+        return read_order
+
+    def send(
+        self,
+        call: Call,
+        order_id: str,
+        amount: str,
+        *,
+        timeout: float | None = None,
+        key: str | None = None,
+    ) -> dict[str, Any]:
         answer = self.client.post(
             f"{self.process.url}/refunds",
             json={"order": order_id, "amount": amount, "operation_id": call.operation_id},
-            headers={"Idempotency-Key": call.idempotency_key},
-            timeout=timeout,
+            headers={"Idempotency-Key": key or call.idempotency_key},
+            timeout=call.remaining if timeout is None else timeout,
         )
         made: dict[str, Any] = answer.raise_for_status().json()
         external_ref(made["refund_id"])
         return made
 
-    def find(self, call: Call) -> Reconciled[dict[str, Any]]:
-        answer = self.client.get(
-            f"{self.process.url}/refunds",
-            params={"operation_id": call.operation_id},
-            timeout=call.remaining,
-        )
-        found = answer.raise_for_status().json()
+    def find(self, call: Call) -> Reconciled[Any]:
+        found = self.refunds(call, operation_id=call.operation_id)
         if not found:
             return Reconciled.not_found()
         return Reconciled.committed(found[0], external_ref=found[0]["refund_id"])
 
-    def refund(self, effect_type: EffectType, **declared: Any) -> Any:
-        """A refund that is declared like this, over a provider of which `facts` are said."""
-        facts = {} if effect_type is EffectType.IDEMPOTENT_WRITE else {"idempotency_support": "none"}
-
-        @tool(
-            **{"provider": self.provider(**facts), "reconcile_handler": self.find}
-            | {"effect_type": effect_type, "name": "refund"}
-            | declared
+    def refunds(self, call: Call, **query: str) -> list[dict[str, Any]]:
+        answer = self.client.get(
+            f"{self.process.url}/refunds", params=query, timeout=call.remaining
         )
-        def refund(call: Call, order_id: str, amount: str) -> dict[str, Any]:
-            """Refund an order."""
-            return self.send(call, order_id, amount, timeout=call.remaining)
+        found: list[dict[str, Any]] = answer.raise_for_status().json()
+        return found
 
-        return refund
+
+# -- A tool of our own database -------------------------------------------------------
+
+
+@contextmanager
+def notes_table() -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {NOTES} (operation_id text, words text)")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {NOTES}")
+
+
+def count_notes(intended: Intended) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT count(*) FROM {NOTES} WHERE operation_id = %s", [intended.operation_id]
+        )
+        return int(cursor.fetchone()[0])
+
+
+def write_note(call: Call, words: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {NOTES} VALUES (%s, %s)", [call.operation_id, words])
+    return words
+
+
+def note_tool(write: Callable[[Call, str], str] = write_note) -> Any:
+    @tool(name="take_note", effect_type=EffectType.TRANSACTIONAL)
+    def take_note(call: Call, words: str) -> str:
+        """Keep a note."""
+        return write(call, words)
+
+    return take_note

@@ -4,9 +4,11 @@ The API is the shop's payment provider in its own process, with and without resp
 effects are counted in its ledger.
 """
 
+import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
@@ -26,9 +28,16 @@ from tests.conformance.targets.fault_proxy import (
 from tests.conformance.targets.loopback import free_port
 from tools import EffectType, Provider
 from tools.catalog.http_api import FindInList, HttpApi, Says, http_tool
+from tools.execution import wait_until_back
 from tools.outcome import Committed, Refused, Unknown, Unsent
 
-BOOKS = Provider(name="payments", account="acct_main", idempotency_support="key", lookup="by_key")
+BOOKS = Provider(
+    name="payments",
+    account="acct_main",
+    idempotency_support="key",
+    idempotency_retention=timedelta(hours=24),
+    lookup="by_key",
+)
 REJECTED = Says(422, {"error": "rejected"}, reason="reason")
 MISMATCH = Says(422, {"error": "idempotency_mismatch"})
 IN_THE_BOOKS = FindInList(
@@ -210,7 +219,9 @@ def test_a_request_that_lands_late_is_not_found_before_and_found_after(
 
 def test_an_unreadable_success_is_unknown(refund: Operation, provider: ProviderProcess) -> None:
     provider.fault("unreadable")
-    assert refund.send() == Unknown(reason=_any(), stage="body")
+    outcome = refund.send()
+    assert isinstance(outcome, Unknown)
+    assert outcome.stage == "body"
     assert refund.look_up().verdict == "committed"
 
 
@@ -350,15 +361,21 @@ def test_no_proxy_of_the_environment_stands_between(
     assert isinstance(refund.send(), Committed)
 
 
-def _any() -> Any:
-    return _Anything()
+def test_a_slow_name_service_makes_nothing_leave_after_the_deadline(
+    refund: Operation, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadline_passed = threading.Event()
+    resolve = socket.getaddrinfo
 
+    def resolve_slowly(*asked: Any, **options: Any) -> Any:
+        deadline_passed.wait()
+        return resolve(*asked, **options)
 
-class _Anything:
-    def __eq__(self, _: object) -> bool:
-        return True
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-Running = AbstractContextManager[ProviderProcess]
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_slowly)
+    assert isinstance(refund.send(seconds=0.2), Unknown)
+    deadline_passed.set()
+    assert wait_until_back(seconds=10)
+    (late,) = refund.late
+    assert isinstance(late, Unsent)
+    assert "could leave" in late.reason
+    assert proxy.forwarded() == 0

@@ -1,25 +1,168 @@
+"""The kit passes sound tools, and catches each wrong declaration by name."""
+
+import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from examples.shop.provider_process import provider_process
-from tests.conformance.kit_tools import Shop, arguments
+from runs.agents import all_agents
+from tests.conformance.kit_page import EXAMPLES, PAGE, section_of
+from tests.conformance.kit_planted import PLANTED, note_by_another_connection
+from tests.conformance.kit_tools import Shop, count_notes, new_refund, notes_table
 from tools import EffectType
-from tools.testing import assert_sound, check
+from tools.registry import all_tools
+from tools.testing import ALL, Unsound, assert_sound, check
+from tools.testing.errors import EffectsBefore, OpenTransaction, UnknownFault
 
-pytestmark = [pytest.mark.crash, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.timeout(300),
+    pytest.mark.django_db(transaction=True),
+]
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    with provider_process(tmp_path / "ledger.sqlite3") as running:
+    with provider_process(tmp_path / "honours-keys.sqlite3") as running:
         yield Shop(running)
 
 
-def test_a_sound_idempotent_write(shop: Shop) -> None:
-    report = check(
-        shop.refund(EffectType.IDEMPOTENT_WRITE), arguments=arguments, count_effects=shop.count
-    )
-    print(report)
+@pytest.fixture
+def keyless_shop(tmp_path: Path) -> Iterator[Shop]:
+    with provider_process(tmp_path / "ignores-keys.sqlite3", ignore_keys=True) as running:
+        yield Shop(running)
+
+
+@pytest.mark.parametrize("effect_type", EXAMPLES)
+def test_a_sound_tool_keeps_its_promise_under_every_fault_as_the_page_says(
+    effect_type: str, tmp_path: Path
+) -> None:
+    with ExitStack() as under:
+        report = check(**EXAMPLES[effect_type](under, tmp_path))
     assert_sound(report)
+    written = tmp_path / PAGE.name
+    written.write_text(section_of(report))
+    assert section_of(report) in PAGE.read_text(), f"put {written} into {PAGE}"
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_wrong_declaration_is_found_by_name(name: str, shop: Shop) -> None:
+    plant, field = PLANTED[name]
+    report = check(
+        plant(shop),
+        arguments=new_refund,
+        count_effects=shop.count,
+        faults=["no_fault"],
+        probes=True,
+    )
+    found = {finding.name: finding for finding in report.findings if finding.level == "error"}
+    assert name in found, str(report)
+    assert found[name].field == field
+    assert found[name].fix
+    with pytest.raises(Unsound, match=name):
+        assert_sound(report)
+
+
+def test_a_sound_tool_is_accused_of_nothing(shop: Shop) -> None:
+    report = check(
+        shop.refund(EffectType.IDEMPOTENT_WRITE),
+        arguments=new_refund,
+        count_effects=shop.count,
+        faults=["no_fault"],
+        probes=True,
+    )
+    assert report.findings == ()
+
+
+def test_an_idempotent_write_over_a_provider_that_ignores_keys_is_found_and_made_to_fail(
+    keyless_shop: Shop,
+) -> None:
+    report = check(
+        keyless_shop.refund(EffectType.IDEMPOTENT_WRITE),
+        arguments=new_refund,
+        count_effects=keyless_shop.count,
+        faults=["request_late", "request_doubled", "look_up_lags", "answer_lost"],
+        probes=True,
+    )
+    assert [found.name for found in report.findings] == ["key_is_ignored"]
+    assert {row.fault: row.effects for row in report.broken} == {
+        "request_late": 2,
+        "request_doubled": 2,
+        "look_up_lags": 2,
+    }
+    assert report.row("answer_lost").verdict == "kept"
+
+
+def test_a_transactional_tool_with_a_connection_of_its_own_is_found_and_made_to_fail() -> None:
+    with notes_table():
+        report = check(
+            note_by_another_connection(),
+            arguments={"words": "kept"},
+            count_effects=count_notes,
+            faults=["killed_after_effect", "answer_lost"],
+            probes=True,
+        )
+    assert [found.name for found in report.findings] == ["survives_rollback"]
+    assert {row.fault: row.effects for row in report.broken} == {
+        "killed_after_effect": 2,
+        "answer_lost": 2,
+    }
+
+
+def test_a_counter_that_sees_nothing_is_told_from_a_tool_that_does_nothing(shop: Shop) -> None:
+    report = check(
+        shop.refund(EffectType.IDEMPOTENT_WRITE),
+        arguments=new_refund,
+        count_effects=lambda intended: 0,
+        faults=["no_fault"],
+    )
+    assert [found.name for found in report.findings] == ["no_effect_seen"]
+    assert report.row("no_fault").verdict == "BROKEN"
+    assert not report.ok
+
+
+def test_a_counter_that_cannot_tell_operations_apart_is_refused(shop: Shop) -> None:
+    shop.process.place_refund("another")
+    with pytest.raises(EffectsBefore, match="not called yet"):
+        check(
+            shop.refund(EffectType.IDEMPOTENT_WRITE),
+            arguments=new_refund,
+            count_effects=lambda intended: len(shop.process.effects()),
+        )
+
+
+def test_an_unknown_fault_is_refused_with_the_nearest_names(shop: Shop) -> None:
+    with pytest.raises(UnknownFault, match="answer_lost"):
+        check(
+            shop.refund(EffectType.IDEMPOTENT_WRITE),
+            arguments=new_refund,
+            count_effects=shop.count,
+            faults=["answers_lost"],
+        )
+
+
+@pytest.mark.django_db(transaction=False)
+def test_a_check_inside_a_transaction_is_refused(shop: Shop) -> None:
+    with pytest.raises(OpenTransaction, match="transaction=True"):
+        check(
+            shop.refund(EffectType.IDEMPOTENT_WRITE),
+            arguments=new_refund,
+            count_effects=shop.count,
+        )
+
+
+def test_a_check_leaves_no_agent_no_process_and_the_tools_as_they_were(shop: Shop) -> None:
+    refund = shop.refund(EffectType.IDEMPOTENT_WRITE)
+    agents, tools = all_agents(), all_tools()
+    report = check(
+        refund, arguments=new_refund, count_effects=shop.count, faults=["killed_in_call"]
+    )
+    assert (all_agents(), all_tools()) == (agents, tools)
+    assert report.row("killed_in_call").verdict == "kept"
+    again = json.loads(json.dumps(report.to_json()))
+    assert again["ok"] is True
+    assert {row["fault"] for row in again["rows"]} == {"no_fault", "killed_in_call"}
+    assert set(ALL) > {"no_fault", "killed_in_call"}

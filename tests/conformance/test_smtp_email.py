@@ -3,7 +3,10 @@
 Against PyPI's aiosmtpd in its own process; effects are the messages that it took.
 """
 
+import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.conformance.calls import Operation
 from tests.conformance.targets.loopback import free_port
-from tests.conformance.targets.mail import MailServer
+from tests.conformance.targets.mail import MailServer, make_certificate
+from tests.processes import Program
 from tools import Approve, EffectType
 from tools.catalog.smtp_email import email_tool
 from tools.errors import InvalidArguments, InvalidTool
@@ -60,7 +64,7 @@ def test_an_email_is_taken_once_under_the_operations_name(mail: MailServer) -> N
     assert taken.message["From"] == '"The \\"Shop\\", Ltd" <shop@example.com>'
     assert taken.message["To"] == "ann@example.com, bob@example.com"
     assert taken.message["Auto-Submitted"] == "auto-generated"
-    assert taken.message.get_content() == "Grüße\n.\n.dot\n\nend\n"
+    assert taken.message.get_content().splitlines() == ["Grüße", ".", ".dot", "", "end"]
 
 
 @pytest.mark.parametrize("fault", ["lost", "odd"])
@@ -86,6 +90,34 @@ def test_what_ends_before_the_message_is_taken_sent_nothing(fault: str, mail: Ma
     order = email(f"{fault}@example.com")
     assert isinstance(order.send(), Unsent)
     assert mail.taken(message_id(order)) == []
+
+
+STOPPED = f"""
+import os
+from tests.conformance.calls import Operation
+from tools.catalog.smtp_email import email_tool
+from tools.execution import wait_until_back
+
+email_tool(sender="{SENDER}", security="none")
+to = [f"stop.{{os.getpid()}}@example.com"]
+email = Operation("send_email", {{"to": to, "subject": "a", "text": "b"}})
+print(email.send(seconds=1.0), wait_until_back(seconds=20), email.late)
+"""
+
+
+@pytest.mark.crash
+def test_a_process_that_stood_still_until_its_deadline_does_not_end_the_message(
+    mail: MailServer, tmp_path: Path
+) -> None:
+    before = len(mail.taken())
+    log = tmp_path / "sender.log"
+    with Program("-c", STOPPED, env=os.environ, log=log, name="sender") as sender:
+        sender.wait_until_stopped()
+        time.sleep(1.0)  # its whole deadline
+        sender.go_on()
+        assert sender.wait() == 0
+        assert "Unsent(reason='the deadline passed before the message was complete" in sender.said
+    assert len(mail.taken()) == before
 
 
 @pytest.mark.parametrize("fault", ["refused", "bounced"])
@@ -138,6 +170,26 @@ def test_a_server_without_tls_gets_neither_password_nor_message(
     assert isinstance(outcome, Unsent)
     assert "geheim" not in outcome.reason
     assert mail.taken(message_id(order)) == []
+
+
+@pytest.mark.parametrize(("password", "kind"), [("geheim", Committed), ("falsch", Unsent)])
+def test_a_login_goes_over_tls_to_a_server_that_is_trusted(
+    password: str, kind: type[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path)
+    monkeypatch.setenv("MAIL_USER", "shop")
+    monkeypatch.setenv("MAIL_PASSWORD", password)
+    email_tool(sender=SENDER, username_env="MAIL_USER", password_env="MAIL_PASSWORD")
+    with MailServer(log_dir=tmp_path, certificate=certificate) as server:
+        monkeypatch.setenv("SMTP_HOST", server.address)
+        stranger = email("ann@example.com").send()
+        assert isinstance(stranger, Unsent)
+        assert "certificate" in stranger.reason
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        outcome = email("ann@example.com").send()
+        assert isinstance(outcome, kind)
+        assert password not in str(outcome)
+        assert len(server.taken()) == (kind is Committed)
 
 
 @pytest.mark.parametrize(

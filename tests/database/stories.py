@@ -82,17 +82,16 @@ def reconciled_run(start: Start) -> AgentRun:
 
 
 def parked_run(start: Start, *, lose: int = 1) -> AgentRun:
-    """A run that only a person can move: its irreversible call lost its answer."""
+    """A run that only a person can move: a call that nobody can be asked about is unknown."""
     sends: list[str] = []
 
     @tool(
-        provider=payments,
-        effect_type=EffectType.IRREVERSIBLE,
-        name="refund",
+        provider=Provider(name="payments", account="acct_main"),
+        effect_type=EffectType.NON_IDEMPOTENT_WRITE,
         sensitive=("card",),
     )
-    def refund(call: Call, order: str, card: str) -> dict[str, Any]:
-        """Refund an order."""
+    def wire(call: Call, order: str, card: str) -> dict[str, Any]:
+        """Wire the money back."""
         sends.append(call.operation_id)
         if len(sends) <= lose:
             raise RuntimeError(f"no answer for {card}: <b>sorry</b>")
@@ -100,10 +99,10 @@ def parked_run(start: Start, *, lose: int = 1) -> AgentRun:
 
     def decide_once(context: Context) -> Decision:
         if context.last is None:
-            return CallTools(ToolCall("refund", order="17", card=SECRET))
+            return CallTools(ToolCall("wire", order="17", card=SECRET))
         return Finish({"status": context.last.status, "result": context.last.result})
 
-    run = start(decider=decide_once, tools=("refund",), input={"card": SECRET})
+    run = start(decider=decide_once, tools=("wire",), input={"card": SECRET})
     advance(run_id=run.id, owner="first")
     make_due(run)
     advance(run_id=run.id, owner="second")
@@ -114,11 +113,12 @@ def parked_run(start: Start, *, lose: int = 1) -> AgentRun:
 
 def repeating_run(start: Start, *, on_repeated_intent: OnRepeatedIntent) -> AgentRun:
     """A run that asks for the same refund in two steps, the second time to be sure."""
+    name = f"refund_{on_repeated_intent}"
 
     @tool(
         provider=payments,
         effect_type=EffectType.IDEMPOTENT_WRITE,
-        name="refund",
+        name=name,
         intent_key=("order",),
         on_repeated_intent=on_repeated_intent,
     )
@@ -128,10 +128,10 @@ def repeating_run(start: Start, *, on_repeated_intent: OnRepeatedIntent) -> Agen
 
     def decide_twice(context: Context) -> Decision:
         if context.step_number <= 2:
-            return CallTools(ToolCall("refund", order="17"))
+            return CallTools(ToolCall(name, order="17"))
         return Finish()
 
-    run = start(decider=decide_twice, tools=("refund",))
+    run = start(decider=decide_twice, tools=(name,))
     advance(run_id=run.id, owner="first")
     run.refresh_from_db()
     return run

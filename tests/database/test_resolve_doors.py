@@ -210,7 +210,7 @@ def test_of_many_persons_at_once_one_is_heard(start: Start) -> None:
         ({**WORD, "evidence": ""}, "evidence", ["0 characters", "how you know"]),
         ({**WORD, "evidence": " \n "}, "evidence", ["how you know"]),
         ({**WORD, "evidence": "a\0b"}, "evidence", ["NUL"]),
-        ({**WORD, "evidence": "\ud800"}, "evidence", ["surrogate"]),
+        ({**WORD, "evidence": "\ud800"}, "evidence", ["unicode"]),
         ({**WORD, "evidence": "x" * 2_001}, "evidence", ["2000"]),
         ({**WORD, "evidence": 5}, "evidence", ["string"]),
         ({**WORD, "external_ref": "x" * 256}, "external_ref", ["255"]),
@@ -288,7 +288,7 @@ def test_the_command_prints_the_operation_for_programs(start: Start) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (["--outcome", "maybe"], ["outcome", "'maybe'", "not_committed"]),
+        (["--outcome", "maybe"], ["outcome", "maybe", "not_committed"]),
         (["--evidence", " "], ["evidence", "how you know"]),
         (["--result", "{"], ["--result", "no JSON"]),
         (["--result", "@/nowhere/x.json"], ["--result", "/nowhere/x.json", "read"]),

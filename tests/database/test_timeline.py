@@ -8,14 +8,24 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from runs import CallTools, Context, Decision, Finish, ToolCall
+from runs.access import operator
+from runs.commands import reconcile_now
 from runs.engine import advance
 from runs.errors import InvalidInput
-from runs.models import AgentRun, ToolObservation, Transition
+from runs.models import AgentRun, Incident, ToolObservation, Transition
 from runs.paging import Page
+from runs.resolution import resolve_operation
 from runs.shapes import TimelineEntry
 from runs.timeline import read_newest, read_timeline
 from tests.database.callers import caller
-from tests.database.stories import SECRET, Start, reconciled_run, taken_over_run, uncertain_run
+from tests.database.stories import (
+    SECRET,
+    Start,
+    parked_run,
+    reconciled_run,
+    taken_over_run,
+    uncertain_run,
+)
 from tools import Call, EffectType, tool
 
 FIELDS = {
@@ -118,6 +128,79 @@ def test_a_take_over_shows_both_workers_and_both_tokens(start: Start) -> None:
     assert (sent[0].actor, sent[0].fence_token) == ("first", 1)
 
 
+def test_what_a_take_over_found_is_told_by_whoever_took_over(start: Start) -> None:
+    entries = whole(taken_over_run(start))
+    found = the(entries, "observation.take_over")
+    # It speaks about the send of the first worker, under the first token.
+    assert (found.actor, found.fence_token, found.attempt) == ("second", 1, 1)
+    assert found.evidence is not None
+    assert found.evidence["send"] == 1
+    kinds = [entry.kind for entry in entries]
+    assert kinds.index("observation.take_over") < kinds.index("run.take_over")
+
+
+def test_a_send_shows_when_its_bytes_may_have_left(start: Start) -> None:
+    seen = the(whole(uncertain_run(start)), "observation.worker")
+    assert seen.evidence is not None
+    window = seen.evidence["window"]
+    assert window["opened_at"] <= window["returned_at"] <= window["deadline"]
+
+
+def test_a_person_s_word_stands_under_their_name_with_their_evidence(start: Start) -> None:
+    run = parked_run(start)
+    resolve_operation(
+        actor=operator("robin"),
+        operation_id=run.operations.get().id,
+        outcome="committed",
+        evidence=f"seen in the ledger, card {SECRET}",
+        external_ref="re_9",
+    )
+    entries = whole(run)
+    word = the(entries, "observation.person")
+    assert (word.actor, word.external_ref) == ("robin", "re_9")
+    assert word.reason == "seen in the ledger, card [redacted]"
+    kinds = [entry.kind for entry in entries]
+    assert kinds.index("observation.person") < kinds.index("operation.commit")
+    assert the(entries, "operation.commit").actor == "robin"
+    assert SECRET not in str(entries)
+
+
+def run_with_incidents(start: Start) -> AgentRun:
+    """A reconciled run with an incident in its middle and two after its end."""
+    run = uncertain_run(start)
+    open_incident(run, Incident.Kind.OVERDUE, "")
+    reconcile_now(actor=operator())
+    advance(run_id=run.id, owner="second")
+    open_incident(run, Incident.Kind.LATE_COMMIT, "re_2")
+    open_incident(run, Incident.Kind.DUPLICATE, "re_3")
+    return run
+
+
+def open_incident(run: AgentRun, kind: str, ref: str) -> None:
+    Incident.objects.create(
+        run=run,
+        operation=run.operations.get(),
+        kind=kind,
+        external_ref=ref,
+        detail=f"found for {SECRET}",
+    )
+
+
+def test_an_incident_stands_where_it_was_found(start: Start) -> None:
+    entries = whole(run_with_incidents(start))
+    kinds = [entry.kind for entry in entries]
+    assert kinds.index("run.lose_outcome") < kinds.index("incident.overdue")
+    assert kinds.index("incident.overdue") < kinds.index("observation.look_up")
+    assert kinds[-3:] == ["run.complete", "incident.late_commit", "incident.duplicate"]
+    late = entries[-2]
+    assert late.external_ref == "re_2"
+    assert late.operation_id is not None
+    assert late.reason == (
+        "An effect appeared after its operation was closed: found for [redacted]"
+    )
+    assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
+
+
 def test_a_decision_tells_who_decided(start: Start) -> None:
     entries = whole(reconciled_run(start))
     first, last = [entry for entry in entries if entry.kind == "run.record_decision"]
@@ -140,8 +223,9 @@ def test_no_secret_is_in_it(start: Start) -> None:
 
 
 def test_pages_lead_through_it_forwards_and_backwards(start: Start) -> None:
-    run = reconciled_run(start)
+    run = run_with_incidents(start)
     entries = whole(run)
+    assert sum(entry.kind.startswith("incident.") for entry in entries) == 3
     for size in (1, 2, 3, 7, len(entries), 1000):
         forwards, last = read_on(run, size)
         assert forwards == entries
@@ -171,7 +255,7 @@ def read_back(run: AgentRun, page: Page[TimelineEntry], size: int) -> list[Timel
 
 
 def test_the_newest_page_ends_with_the_end(start: Start) -> None:
-    run = reconciled_run(start)
+    run = run_with_incidents(start)
     entries = whole(run)
     for size in (1, 5, len(entries), 1000):
         newest = read_newest(run_id=run.id, size=size)

@@ -1,9 +1,13 @@
-"""Laws of recovery, over every combination of facts that can differ."""
+"""Laws of recovery: every cell of the table, over every combination of facts that can differ.
 
+The oracle below is the table once more, in another shape: rows and columns as they stand in
+the design, each cell a word. The laws after it say what must hold whatever the cells say.
+"""
+
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
-from typing import Literal
+from typing import Final, Literal, assert_never
 
 import pytest
 
@@ -11,6 +15,7 @@ from runs.recovery import (
     AskLater,
     CallAgain,
     Facts,
+    Key,
     LookUp,
     NeedsPerson,
     Proof,
@@ -19,72 +24,140 @@ from runs.recovery import (
     Reject,
     SendSameKey,
     recover,
+    stricter,
 )
+from runs.settling import Settling
 from tools import EffectType
 
-MAX_SENDS = 3
-PROOF = Proof(result={"id": "re_1"}, external_ref="re_1")
-WRITES = [effect for effect in EffectType if effect is not EffectType.READ]
+MAX_SENDS: Final = 3
+RETRY_IN: Final = 7.0
+IN_FLIGHT: Final = 0.5
+PROOF: Final = Proof(result={"id": "re_1"}, external_ref="re_1")
+HARMLESS: Final = (EffectType.READ, EffectType.TRANSACTIONAL)
+WRITES: Final = [effect for effect in EffectType if effect not in HARMLESS]
 Found = Literal["not_found", "indeterminate"]
+
+SETTLED: Final = Settling(settles_in=0.0, negatives=3, confirmed=True, spacing=90.0)
+NOT_SETTLED: Final = (
+    Settling(settles_in=None, sender="worker 1", negatives=9, confirmed=True, spacing=90.0),
+    Settling(settles_in=30.0, negatives=3, confirmed=False, spacing=90.0),
+    Settling(settles_in=30.0, negatives=9, confirmed=True, spacing=90.0),
+    Settling(settles_in=0.0, negatives=2, confirmed=True, spacing=90.0),
+    Settling(settles_in=0.0, negatives=3, confirmed=False, spacing=90.0),
+)
 
 
 def _all_facts() -> Iterator[Facts]:
+    keys: list[Key] = ["kept", "expired", "none"]
     founds: list[Found | None] = [None, "not_found", "indeterminate"]
-    for effect, can_look_up, key_is_good, sends, look_ups, flight, proof, refused, found in product(
+    for effect, sees, key, sends, objective, flight, settling, proof, refused, found in product(
         EffectType,
         [True, False],
-        [True, False],
+        keys,
         range(1, MAX_SENDS + 2),
-        [0, 1, MAX_SENDS, MAX_SENDS + 1],
-        [0.0, 0.5],
+        [-1.0, 0.0, 3.0, 3600.0],
+        [0.0, IN_FLIGHT],
+        [SETTLED, *NOT_SETTLED],
         [None, PROOF],
         [None, "no such order"],
         founds,
     ):
-        if found is not None and (not can_look_up or look_ups == 0):
+        if found is not None and not sees:
             continue  # an answer of a look-up takes a look-up
         yield Facts(
             effect_type=effect,
-            can_look_up=can_look_up,
-            key_is_good=key_is_good,
+            can_look_up=sees,
+            key=key,
             sends=sends,
             max_sends=MAX_SENDS,
-            look_ups=look_ups,
-            retry_in=7.0,
+            retry_in=RETRY_IN,
+            objective_in=objective,
             in_flight_for=flight,
+            settling=settling,
             proof=proof,
             refused=refused,
             found=found,
         )
 
 
-ALL = list(_all_facts())
+ALL: Final = [(facts, recover(facts)) for facts in _all_facts()]
 
 
-def test_the_product_is_not_empty() -> None:
-    assert len(ALL) > 1000
-    assert {type(recover(facts)) for facts in ALL} == {
-        Record, Reject, LookUp, CallAgain, SendSameKey, AskLater, NeedsPerson,
-    }  # fmt: skip
+# -- The oracle ---------------------------------------------------------------------------------
+
+Word = Literal["call again", "same key", "again once settled", "ask on", "a person"]
+# effect type -> what follows when the look-up says not found, and when nothing says anything.
+TABLE: Final[dict[EffectType, tuple[Word, Word]]] = {
+    EffectType.READ: ("call again", "call again"),
+    EffectType.TRANSACTIONAL: ("call again", "call again"),
+    EffectType.IDEMPOTENT_WRITE: ("same key", "same key"),
+    EffectType.NON_IDEMPOTENT_WRITE: ("again once settled", "ask on"),
+    EffectType.IRREVERSIBLE: ("a person", "a person"),
+}
 
 
-def test_an_effect_is_recorded_exactly_when_there_is_proof() -> None:
-    for facts in ALL:
-        answer = recover(facts)
-        assert isinstance(answer, Record) == (facts.proof is not None), facts
-        if isinstance(answer, Record):
-            assert answer.proof is facts.proof
+def _expected(facts: Facts) -> Recovery:
+    if facts.proof is not None:
+        return Record(facts.proof)
+    is_write = facts.effect_type not in HARMLESS
+    if is_write and facts.refused is not None and facts.sends == 1:
+        return Reject(facts.refused)
+    if is_write and facts.can_look_up and facts.found is None:
+        return LookUp()
+    row = facts.effect_type
+    spent = facts.key != "kept" or facts.sends >= MAX_SENDS or facts.refused is not None
+    if row is EffectType.IDEMPOTENT_WRITE and spent:
+        row = EffectType.NON_IDEMPOTENT_WRITE
+    word = TABLE[row][0 if facts.found == "not_found" else 1]
+    answer = _read(word, facts)
+    waits = isinstance(answer, NeedsPerson) and facts.objective_in > 0
+    sends = isinstance(answer, CallAgain | SendSameKey)
+    if facts.in_flight_for > 0 and (waits or sends or row in HARMLESS or _is_settled(facts)):
+        return AskLater(facts.in_flight_for)
+    return answer
 
 
-def test_the_same_key_is_sent_only_for_an_idempotent_write_with_a_good_key() -> None:
-    for facts in _those_that(SendSameKey):
-        assert facts.effect_type is EffectType.IDEMPOTENT_WRITE, facts
-        assert facts.key_is_good, facts
+def _read(word: Word, facts: Facts) -> Recovery:
+    used_up = facts.sends >= MAX_SENDS
+    match word:
+        case "call again":
+            return Reject("tries") if used_up else CallAgain()
+        case "same key":
+            return SendSameKey()
+        case "a person":
+            return NeedsPerson("")
+        case "again once settled" if _is_settled(facts):
+            if facts.refused is not None:
+                return Reject(facts.refused)
+            return NeedsPerson("") if used_up or facts.key == "expired" else CallAgain()
+        case "again once settled" | "ask on":
+            if not facts.can_look_up or facts.objective_in <= 0:
+                return NeedsPerson("")
+            return AskLater(0.0)
+        case _ as never:
+            assert_never(never)
 
 
-def test_only_a_read_is_simply_called_again() -> None:
-    for facts in _those_that(CallAgain):
-        assert facts.effect_type is EffectType.READ, facts
+def _is_settled(facts: Facts) -> bool:
+    return (
+        facts.effect_type in (EffectType.IDEMPOTENT_WRITE, EffectType.NON_IDEMPOTENT_WRITE)
+        and facts.found == "not_found"
+        and facts.settling is SETTLED
+    )
+
+
+def test_every_combination_of_facts_ends_in_its_cell_of_the_table() -> None:
+    for facts, answer in ALL:
+        assert type(answer) is type(_expected(facts)), facts
+
+
+def test_the_product_reaches_every_answer_and_is_large() -> None:
+    assert len(ALL) > 40_000
+    kinds = Counter(type(answer) for _, answer in ALL)
+    assert set(kinds) == {Record, Reject, LookUp, CallAgain, SendSameKey, AskLater, NeedsPerson}
+
+
+# -- Sending again ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [SendSameKey, CallAgain])
@@ -99,95 +172,145 @@ def test_nothing_is_sent_more_often_than_allowed(kind: type[Recovery]) -> None:
         assert facts.sends < facts.max_sends, facts
 
 
-@pytest.mark.parametrize("kind", [SendSameKey, NeedsPerson])
-def test_a_provider_that_can_be_asked_is_asked_first(kind: type[Recovery]) -> None:
+@pytest.mark.parametrize("kind", [SendSameKey, CallAgain])
+def test_no_write_is_sent_again_under_a_key_that_the_provider_may_have_forgotten(
+    kind: type[Recovery],
+) -> None:
     for facts in _those_that(kind):
-        assert not facts.can_look_up or facts.found is not None, facts
+        assert facts.key != "expired" or facts.effect_type in HARMLESS, facts
 
 
-def test_a_provider_is_asked_once_per_round() -> None:
+@pytest.mark.parametrize("kind", [SendSameKey, CallAgain])
+def test_no_write_is_sent_again_after_it_was_refused(kind: type[Recovery]) -> None:
+    for facts in _those_that(kind):
+        assert facts.refused is None or facts.effect_type in HARMLESS, facts
+
+
+def test_the_same_key_is_sent_only_for_an_idempotent_write_whose_key_is_kept() -> None:
+    for facts in _those_that(SendSameKey):
+        assert (facts.effect_type, facts.key) == (EffectType.IDEMPOTENT_WRITE, "kept"), facts
+
+
+def test_a_write_is_called_again_only_once_it_is_settled_that_it_did_not_happen() -> None:
+    for facts in _those_that(CallAgain):
+        if facts.effect_type not in HARMLESS:
+            assert (facts.found, facts.settling) == ("not_found", SETTLED), facts
+
+
+def test_what_is_irreversible_is_never_sent_again() -> None:
+    for facts in _those_that(CallAgain, SendSameKey):
+        assert facts.effect_type is not EffectType.IRREVERSIBLE, facts
+
+
+@pytest.mark.parametrize("kind", [SendSameKey, CallAgain, NeedsPerson, AskLater])
+def test_a_provider_that_can_be_asked_about_a_write_is_asked_first(kind: type[Recovery]) -> None:
+    for facts in _those_that(kind):
+        asked = facts.found is not None or not facts.can_look_up
+        assert asked or facts.effect_type in HARMLESS, facts
+
+
+def test_a_provider_is_asked_once_per_round_and_only_about_writes() -> None:
     for facts in _those_that(LookUp):
         assert facts.can_look_up, facts
         assert facts.found is None, facts
+        assert facts.effect_type in WRITES, facts
 
 
-def test_a_read_is_never_looked_up_and_never_needs_a_person() -> None:
-    for facts in ALL:
-        if facts.effect_type is EffectType.READ:
-            assert not isinstance(recover(facts), LookUp | NeedsPerson), facts
+# -- Concluding ---------------------------------------------------------------------------------
 
 
-def test_an_effect_is_denied_only_on_a_refusal_or_when_a_read_used_its_tries() -> None:
+def test_an_effect_is_recorded_exactly_when_there_is_proof() -> None:
+    for facts, answer in ALL:
+        assert isinstance(answer, Record) == (facts.proof is not None), facts
+        if isinstance(answer, Record):
+            assert answer.proof is facts.proof
+
+
+def test_an_effect_is_denied_only_on_a_refusal_or_where_repeating_is_harmless() -> None:
     for facts in _those_that(Reject):
-        exhausted = facts.effect_type is EffectType.READ and facts.sends >= facts.max_sends
-        assert exhausted or facts.refused is not None, facts
+        tries_used = facts.effect_type in HARMLESS and facts.sends >= facts.max_sends
+        assert tries_used or facts.refused is not None, facts
 
 
-def test_a_refusal_settles_a_write_only_if_it_answers_the_only_send() -> None:
+def test_a_refusal_ends_a_write_only_as_the_only_answer_or_once_the_others_are_settled() -> None:
     for facts in _those_that(Reject):
-        if facts.effect_type in WRITES:
-            assert facts.sends == 1, facts
-
-
-def test_a_person_is_not_called_while_the_answer_may_still_come_by_itself() -> None:
-    for facts in _those_that(NeedsPerson):
-        assert facts.in_flight_for <= 0, facts
+        if facts.effect_type in WRITES and facts.sends > 1:
+            assert (facts.found, facts.settling) == ("not_found", SETTLED), facts
 
 
 def test_what_is_not_found_is_never_taken_for_not_executed() -> None:
-    for facts in ALL:
-        if facts.effect_type in WRITES and facts.refused is None and facts.found == "not_found":
-            assert not isinstance(recover(facts), Reject), facts
+    for facts, answer in ALL:
+        if facts.effect_type in WRITES and facts.refused is None:
+            assert not isinstance(answer, Reject), facts
 
 
-@pytest.mark.parametrize("effect", [one for one in WRITES if one != EffectType.IDEMPOTENT_WRITE])
-def test_a_write_that_may_not_be_repeated_is_recorded_refused_or_a_persons(
-    effect: EffectType,
-) -> None:
-    for facts in ALL:
-        if facts.effect_type is effect:
-            answer = recover(facts)
-            assert isinstance(answer, Record | Reject | LookUp | NeedsPerson | AskLater), facts
+# -- Waiting and persons ------------------------------------------------------------------------
 
 
-def test_a_key_that_the_provider_may_have_forgotten_is_never_sent_again() -> None:
-    for facts in ALL:
-        if not facts.key_is_good:
-            assert not isinstance(recover(facts), SendSameKey), facts
+def test_a_person_is_not_called_while_the_answer_may_still_come_by_itself_in_time() -> None:
+    for facts in _those_that(NeedsPerson):
+        assert facts.in_flight_for <= 0 or facts.objective_in <= 0, facts
 
 
-def test_waiting_is_for_a_time_that_is_given() -> None:
-    for facts in ALL:
-        answer = recover(facts)
+def test_once_the_objective_is_over_a_person_is_asked_even_while_a_send_may_be_on_its_way() -> None:
+    for facts, answer in ALL:
+        if facts.effect_type in WRITES and facts.objective_in <= 0:
+            unspent = facts.effect_type is EffectType.IDEMPOTENT_WRITE and facts.key == "kept"
+            if not unspent and not _is_settled(facts):
+                assert not isinstance(answer, AskLater), facts
+
+
+def test_a_read_never_needs_a_person() -> None:
+    for facts in _those_that(NeedsPerson):
+        assert facts.effect_type in WRITES, facts
+
+
+def test_a_repeatable_write_needs_no_person_while_its_key_is_kept_and_tries_are_left() -> None:
+    for facts in _those_that(NeedsPerson):
+        if facts.effect_type is EffectType.IDEMPOTENT_WRITE and facts.refused is None:
+            assert facts.key != "kept" or facts.sends >= facts.max_sends, facts
+
+
+def test_a_person_who_is_asked_because_time_is_up_is_told_so() -> None:
+    for facts, answer in ALL:
+        if isinstance(answer, NeedsPerson) and answer.overdue:
+            assert facts.objective_in <= 0, facts
+            assert facts.effect_type is not EffectType.IRREVERSIBLE, facts
+
+
+def test_waiting_is_for_a_positive_time_and_not_far_past_the_objective() -> None:
+    for facts, answer in ALL:
         if isinstance(answer, AskLater):
-            assert answer.seconds in (facts.in_flight_for, facts.retry_in), facts
             assert answer.seconds > 0, facts
+            if facts.in_flight_for <= 0:
+                assert answer.seconds <= max(facts.objective_in, 1.0), facts
 
 
-def test_a_person_is_told_why() -> None:
-    for facts in ALL:
-        answer = recover(facts)
+def test_while_a_send_may_be_on_its_way_the_wait_ends_with_it() -> None:
+    for facts, answer in ALL:
+        if isinstance(answer, AskLater) and _is_settled(facts):
+            assert answer.seconds == facts.in_flight_for, facts
+
+
+def test_a_person_is_told_why_and_what_is_lacking() -> None:
+    for facts, answer in ALL:
         if isinstance(answer, NeedsPerson):
             assert len(answer.why) > 10, facts
+            if answer.overdue and facts.found == "not_found":
+                assert facts.settling.lacks in answer.why, facts
         if isinstance(answer, Reject):
             assert answer.reason, facts
-
-
-@pytest.mark.parametrize("found", ["not_found", "indeterminate"])
-def test_recovery_ends_however_often_the_provider_gives_the_same_answer(found: Found) -> None:
-    for facts in ALL:
-        assert _rounds_until_an_end(facts, found=found) <= 4 * MAX_SENDS, facts
 
 
 def test_the_words_of_a_look_up_reach_the_person() -> None:
     facts = Facts(
         effect_type=EffectType.IRREVERSIBLE,
         can_look_up=True,
-        key_is_good=False,
+        key="none",
         sends=1,
         max_sends=MAX_SENDS,
-        look_ups=1,
         retry_in=1.0,
+        objective_in=60.0,
         found="indeterminate",
         found_why="the ledger is closed",
     )
@@ -196,22 +319,21 @@ def test_the_words_of_a_look_up_reach_the_person() -> None:
     assert "the ledger is closed" in answer.why
 
 
-def _those_that(kind: type[Recovery]) -> Iterator[Facts]:
-    chosen = [facts for facts in ALL if isinstance(recover(facts), kind)]
-    assert chosen, f"no facts lead to {kind.__name__}, so the law says nothing"
+# -- Two declarations ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("one", "other"), [*product(EffectType, EffectType)])
+def test_of_two_declarations_the_one_that_allows_less_counts(
+    one: EffectType, other: EffectType
+) -> None:
+    chosen = stricter(one, other)
+    assert chosen in (one, other)
+    assert chosen is stricter(other, one)
+    rank = [EffectType.READ, EffectType.TRANSACTIONAL, *WRITES]
+    assert rank.index(chosen) == max(rank.index(one), rank.index(other))
+
+
+def _those_that(*kinds: type[Recovery]) -> Iterator[Facts]:
+    chosen = [facts for facts, answer in ALL if isinstance(answer, kinds)]
+    assert chosen, f"no facts lead to {kinds}, so the law says nothing"
     yield from chosen
-
-
-def _rounds_until_an_end(facts: Facts, *, found: Found) -> int:
-    """Play recovery as reconciliation does, with a provider that never proves anything."""
-    for rounds in range(100):
-        match recover(facts):
-            case Record() | Reject() | NeedsPerson():
-                return rounds
-            case LookUp():
-                facts = replace(facts, found=found, look_ups=facts.look_ups + 1)
-            case CallAgain() | SendSameKey():
-                facts = replace(facts, sends=facts.sends + 1, found=None)
-            case AskLater():
-                facts = replace(facts, in_flight_for=0.0, found=None)
-    return 100

@@ -11,18 +11,18 @@ Does not make the tool meet the error where its library would raise it: `network
 import asyncio
 import contextvars
 import json
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn, assert_never
+from typing import Any, assert_never
 
 import httpx2
 
 from tools.call import Call
+from tools.declarations import EffectType
+from tools.errors import NotSent
 from tools.outcome import DEEPEST_CAUSE, describe
 from tools.reconciled import Reconciled
 from tools.spec import ToolSpec
@@ -62,12 +62,10 @@ class _Between:
             return reach()
         strike = self.fault.strike
         if strike is not None and strike.at is None:
-            if self.fault.delivery is Delivery.UNDER_WAY:
+            in_a_transaction = self.spec.effect_type is EffectType.TRANSACTIONAL
+            if self.fault.delivery is Delivery.UNDER_WAY and not in_a_transaction:
                 self.diary.note("under way")
-            self.diary.note("struck")
-            os.kill(os.getpid(), strike.signal)
-            if strike.signal == signal.SIGKILL:
-                _wait_for_the_end()
+            strike.now(self.diary)
         return self._deliver(reach, call)
 
     def look_up(self, call: Call) -> Any:
@@ -119,7 +117,7 @@ class _Between:
                 time.sleep(max(0.0, call.seconds_left()) + TOO_LATE_SECONDS)
                 return answer
             case Delivery.REFUSED:
-                raise httpx2.ConnectError("connection refused", request=NOWHERE)
+                raise NotSent("connection refused")
             case Delivery.REQUEST_LOST:
                 raise httpx2.ReadTimeout("no answer in time", request=NOWHERE)
             case Delivery.LATE:
@@ -168,9 +166,3 @@ def _twice_at_once(reach: Callable[[], Any]) -> Any:
         return reach()
     finally:
         second.join()
-
-
-def _wait_for_the_end() -> NoReturn:
-    """Between the signal and the end of this process nothing more may happen."""
-    while True:
-        time.sleep(60)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from runs.models import AgentRun, ToolOperation, Transition
+from runs.models import AgentRun, StepAttempt, ToolOperation, Transition
 from runs.state import FINAL_STATES, OperationStatus, RunEvent, RunState
 from tools.testing.bench import Bench, Intended
 from tools.testing.between import with_fault
@@ -174,4 +174,10 @@ class _Case:
 
     def _why(self, event: RunEvent) -> str:
         edge = Transition.objects.filter(run=self.run_id, operation=None, event=event).last()
-        return "" if edge is None else edge.why
+        why = "" if edge is None else edge.why
+        # A name of this machine's says less than which one of the workers it was.
+        attempts = StepAttempt.objects.filter(step__run=self.run_id).order_by("fence_token")
+        names = dict.fromkeys(attempts.values_list("worker", flat=True))
+        for number, name in enumerate(names, 1):
+            why = why.replace(name, f"worker {number}")
+        return why

@@ -9,6 +9,7 @@ Does not do anything: `between.py` and `driving.py` do.
 """
 
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,7 @@ from typing import Final
 from runs.events import Name
 from tools.declarations import EffectType
 from tools.spec import ToolSpec
+from tools.testing.diary import Diary
 from tools.testing.errors import UnknownFault
 from tools.testing.report import Row
 from tools.testing.scale import Scale
@@ -59,6 +61,12 @@ class Strike:
     nth: int = 1
     after: Name | None = None
 
+    def now(self, diary: Diary) -> None:
+        """Do it to this process. Returns when it is continued."""
+        diary.note("struck")
+        # To this very thread: it must not run on while another one takes the signal.
+        signal.pthread_kill(threading.get_ident(), self.signal)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
@@ -70,13 +78,10 @@ class Fault:
 
     def ruled_out(self, spec: ToolSpec, scale: Scale) -> str:
         """Why it cannot happen to a tool that is declared like this; empty if it can."""
-        transactional = spec.effect_type is EffectType.TRANSACTIONAL
-        if transactional and self.delivery not in _ON_A_TRANSACTION:
-            return "there is no provider, network or look-up: the row and the effect are one commit"
+        if spec.effect_type is EffectType.TRANSACTIONAL:
+            return "" if self.delivery in _IN_A_TRANSACTION else "there is no network in between"
         if self.look_ups is not LookUps.WHOLE and spec.reconcile_handler is None:
             return "the tool has no look-up"
-        if transactional and self.look_ups is not LookUps.WHOLE:
-            return "a transaction leaves nothing to look up"
         if self.delivery is Delivery.DOUBLED and spec.effect_type not in _HARMLESS_TWICE:
             return "by its declaration the provider makes two effects of two requests"
         if self._takes_effect_late and not scale.has_window:
@@ -92,7 +97,8 @@ class Fault:
 
 
 LANDS_LATE: Final = (Delivery.LATE, Delivery.UNDER_WAY)
-_ON_A_TRANSACTION: Final = (Delivery.WHOLE, Delivery.ANSWER_RESET, Delivery.ANSWER_UNREADABLE)
+# There they mean: killed within it, and an exception after its writes.
+_IN_A_TRANSACTION: Final = (Delivery.WHOLE, Delivery.UNDER_WAY, Delivery.ANSWER_RESET)
 _HARMLESS_TWICE: Final = (EffectType.READ, EffectType.IDEMPOTENT_WRITE)
 
 _KILL, _STOP = signal.SIGKILL, signal.SIGSTOP

@@ -5,8 +5,6 @@ process by a real signal at a named moment; on the way out late answers are hear
 Does not need a broker: the worker looks at the run's own date.
 """
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,10 +75,7 @@ def _striker(strike: Strike, diary: Diary) -> Callable[[events.Event], None]:
         if counting and event.name is strike.at:
             met += 1
             if met == strike.nth:
-                diary.note("struck")
-                os.kill(os.getpid(), strike.signal)
-                if strike.signal == signal.SIGKILL:
-                    time.sleep(60)  # the signal may take a moment to arrive
+                strike.now(diary)
         counting = counting or event.name is strike.after
 
     return strike_at

@@ -92,7 +92,7 @@ class Stage:
         match fault.kind:
             case FaultKind.LOSE_ANSWER:
                 action.perform()
-                return Hangup()
+                return Hangup(reset=fault.reset)
             case FaultKind.SLOW:
                 answer = action.perform()
                 self._pass(fault.seconds)
@@ -112,6 +112,9 @@ class Stage:
                 committed = action.perform() if fault.after_commit else None
                 self._hold()
                 return committed or action.perform()
+            case FaultKind.LAG | FaultKind.FIRST_PAGE:
+                # The look-up was made with it: there is nothing else to do.
+                return action.perform()
             case FaultKind.LATE | FaultKind.RESET_BEFORE | FaultKind.HANG:
                 raise AssertionError(f"{fault.kind} claims no key")
             case _:

@@ -11,6 +11,7 @@
     GET    /wait?held=&timeout=                  until so many requests are held at once
     GET    /wait?landed=1&timeout=               until no late request is under way
     POST   /release                     lets held requests go on
+    POST   /forget                      forgets every key, as at the end of its retention
     GET    /health
 
 Guarantees: a request for orders or refunds is in the ledger before anything else is done with
@@ -33,7 +34,13 @@ from examples.shop.provider.errors import (
     UnknownOrder,
     UnknownPath,
 )
-from examples.shop.provider.faults import BUSINESS_PATHS, FaultPlan, read_fault
+from examples.shop.provider.faults import (
+    BUSINESS_PATHS,
+    Fault,
+    FaultKind,
+    FaultPlan,
+    read_fault,
+)
 from examples.shop.provider.ledger import Ledger
 from examples.shop.provider.refunds import ORDERS, Refund, Refunds, read_refund
 from examples.shop.provider.wire import (
@@ -76,7 +83,7 @@ class Endpoints:
         fault = self._faults.take(method=request.method, path=request.path)
         reply: Reply
         try:
-            reply = self._stage.reply(self._find_action(request), fault)
+            reply = self._stage.reply(self._find_action(request, fault), fault)
         except RequestError as error:
             reply = Answer.to_error(error)
         match reply:
@@ -89,14 +96,16 @@ class Endpoints:
         )
         return reply
 
-    def _find_action(self, request: Request) -> Action:
+    def _find_action(self, request: Request, fault: Fault | None) -> Action:
         if request.path == "/refunds":
             if request.method == "POST":
                 return _PlaceRefund(self._refunds, read_refund(request))
             _allow(request, "GET", "POST")
             refuse_unknown(request.query, known=("operation_id",))
             operation_id = request.query.get("operation_id")
-            return _LookUp(lambda: self._refunds.find(operation_id))
+            behind = fault.seconds if fault and fault.kind is FaultKind.LAG else 0.0
+            first = 1 if fault and fault.kind is FaultKind.FIRST_PAGE else None
+            return _LookUp(lambda: self._refunds.find(operation_id, behind=behind, first=first))
         _, _, order_id = request.path.removeprefix("/").partition("/")
         if not request.path.startswith("/orders/") or not order_id:
             raise UnknownPath(request.path)
@@ -123,11 +132,13 @@ class Endpoints:
                 return self._wait(request)
             case "POST", "/release":
                 return Answer.of(200, {"released": self._stage.release()})
+            case "POST", "/forget":
+                return Answer.of(200, {"forgotten": self._refunds.forget_keys()})
             case _, "/health" | "/ledger" | "/wait":
                 _allow(request, "GET")
             case _, "/faults":
                 _allow(request, "GET", "POST", "DELETE")
-            case _, "/release":
+            case _, "/release" | "/forget":
                 _allow(request, "POST")
         raise UnknownPath(request.path)
 

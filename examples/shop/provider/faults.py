@@ -25,7 +25,7 @@ MOST_TIMES = 100_000
 class FaultKind(StrEnum):
     """What goes wrong. "Commits" means: does what was asked (a look-up merely looks)."""
 
-    LOSE_ANSWER = "lose_answer"  # commits, then closes the connection
+    LOSE_ANSWER = "lose_answer"  # commits, then closes the connection, or resets it: see `reset`
     SLOW = "slow"  # commits, then answers `seconds` later
     ERROR_500 = "error_500"  # answers 500; see `after_commit` and `sticky`
     LATE = "late"  # closes the connection, and commits `seconds` later
@@ -34,16 +34,21 @@ class FaultKind(StrEnum):
     REJECT = "reject"  # refuses with `reason`, as the business would
     HANG = "hang"  # never answers, and nothing is done
     HOLD = "hold"  # answers once released; see `after_commit`
+    LAG = "lag"  # a look-up finds nothing that was committed in the last `seconds`
+    FIRST_PAGE = "first_page"  # a look-up lists its oldest refund alone, with `Has-More: true`
 
 
 # The options that mean something to a kind; any other is a slip of the one who told it.
 OPTIONS: dict[FaultKind, frozenset[str]] = {
+    FaultKind.LOSE_ANSWER: frozenset({"reset"}),
     FaultKind.SLOW: frozenset({"seconds"}),
     FaultKind.ERROR_500: frozenset({"after_commit", "sticky"}),
     FaultKind.LATE: frozenset({"seconds"}),
     FaultKind.REJECT: frozenset({"reason"}),
     FaultKind.HOLD: frozenset({"after_commit"}),
+    FaultKind.LAG: frozenset({"seconds"}),
 }
+OF_LOOK_UPS = (FaultKind.LAG, FaultKind.FIRST_PAGE)
 COMMON = frozenset({"kind", "path", "method", "times", "delay"})
 
 
@@ -53,7 +58,7 @@ class Fault:
 
     `delay` is how many seconds the request is on its way before the provider knows of it: its
     key is not in flight yet. `after_commit` commits before the fault; `sticky` keeps the 500
-    for the key and replays it.
+    for the key and replays it; `reset` sends RST instead of FIN.
     """
 
     kind: FaultKind
@@ -64,6 +69,7 @@ class Fault:
     delay: float
     after_commit: bool
     sticky: bool
+    reset: bool
     reason: str
 
     def fits(self, *, method: str, path: str) -> bool:
@@ -121,6 +127,8 @@ def read_fault(body: bytes) -> Fault:
     method = given.get("method", "POST")
     if method not in ("GET", "POST"):
         raise InvalidField("method", method, "give GET or POST")
+    if kind in OF_LOOK_UPS and (method, path) != ("GET", "/refunds"):
+        raise InvalidField("kind", str(kind), "it is a fault of GET /refunds: give both")
     reason = given.get("reason", "the provider refuses this one")
     if not isinstance(reason, str):
         raise InvalidField("reason", reason, "give a sentence")
@@ -133,5 +141,6 @@ def read_fault(body: bytes) -> Fault:
         delay=take_number(given, "delay", default=0.0, least=0.0, most=MOST_SECONDS),
         after_commit=take_flag(given, "after_commit"),
         sticky=take_flag(given, "sticky"),
+        reset=take_flag(given, "reset"),
         reason=reason,
     )

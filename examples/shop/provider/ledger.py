@@ -2,9 +2,9 @@
 
 Guarantees: a row is on disk before the call that wrote it returns, so SIGKILL loses nothing that
 was answered. An effect and the answer kept for its key are written together or not at all, and a
-key has one answer per account for ever, also when two processes share the file.
+key has one answer per account until it is told to forget, also when two processes share the file.
 
-Does not: forget keys, judge a refund, or know which keys are being worked on.
+Does not: forget by itself, judge a refund, or know which keys are being worked on.
 """
 
 import sqlite3
@@ -147,6 +147,11 @@ class Ledger:
                     vars(effect),
                 )
         return None
+
+    def forget_answers(self) -> int:
+        """Drops what was kept for every key; returns how many there were."""
+        with self._transaction() as rows:
+            return rows.execute("DELETE FROM answers").rowcount
 
     def effects(self, *, operation_id: str | None = None) -> list[Effect]:
         """Oldest first; all of them, or those of one operation."""

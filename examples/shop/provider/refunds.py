@@ -2,7 +2,8 @@
 
 Guarantees while keys are honoured: one effect per account and key. The same key and body is
 answered as the first time, refusals included; the same key with another body is 422
-`idempotency_mismatch`; a key whose first request is still being worked on is 409.
+`idempotency_mismatch`; a key whose first request is still being worked on is 409. A key that was
+forgotten is a new key.
 
 Does not add up the refunds of an order: a second one goes through, so that a duplicate shows in
 the ledger instead of hiding behind a refusal. Does not look at the fencing token; it notes it.
@@ -15,7 +16,8 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from examples.shop.provider.errors import InvalidField
 from examples.shop.provider.ledger import Effect, KeptAnswer, Ledger, utc_now
@@ -126,9 +128,23 @@ class Refunds:
             return IDEMPOTENCY_MISMATCH
         return Answer(status=earlier.status, body=earlier.body, replayed=True)
 
-    def find(self, operation_id: str | None) -> Answer:
+    def find(
+        self, operation_id: str | None, *, behind: float = 0.0, first: int | None = None
+    ) -> Answer:
+        """The refunds of an operation, or all of them: oldest first.
+
+        As they stood `behind` seconds ago; the `first` ones alone say that there may be more.
+        """
         found = self._ledger.effects(operation_id=operation_id)
-        return Answer.of(200, [_as_json(effect) for effect in found])
+        if behind:
+            then = datetime.now(UTC) - timedelta(seconds=behind)
+            found = [one for one in found if datetime.fromisoformat(one.committed_at) <= then]
+        answer = Answer.of(200, [_as_json(effect) for effect in found[:first]])
+        return answer if first is None else replace(answer, has_more=True)
+
+    def forget_keys(self) -> int:
+        """Forgets what every key was answered, as at the end of its retention; returns how many."""
+        return self._ledger.forget_answers()
 
     def _to_keep(self, refund: Refund, answer: Answer) -> KeptAnswer | None:
         if refund.key is None or not self._honours_keys:

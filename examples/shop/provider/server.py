@@ -129,6 +129,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(reply.body)))
         if reply.replayed:
             self.send_header("Idempotent-Replayed", "true")
+        if reply.has_more:
+            self.send_header("Has-More", "true")
         if reply.ends_connection:
             # send_header also tells the base class to stop reading.
             self.send_header("Connection", "close")

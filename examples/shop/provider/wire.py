@@ -32,6 +32,7 @@ class Answer:
     status: int
     body: bytes
     replayed: bool = False
+    has_more: bool = False
     ends_connection: bool = False
 
     @classmethod

@@ -65,6 +65,10 @@ class Notes:
         server = (sys.executable, "-m", "tests.conformance.targets.notes_mcp", str(self._file))
         return relayed((*server, "stdio", *self._options), fault)
 
+    def forget(self) -> None:
+        """Let no effect have happened."""
+        self._file.unlink(missing_ok=True)
+
     @property
     def effects(self) -> list[dict[str, Any]]:
         return notes(self._file)

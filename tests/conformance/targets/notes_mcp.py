@@ -50,20 +50,20 @@ def find_note(key: str) -> dict[str, Any]:
 
 
 @server.tool(annotations=READS)
-def show(what: Literal["long", "deep", "odd", "nothing"]) -> Any:
+def show(what: Literal["long", "deep", "odd", "plain"]) -> dict[str, Any]:
     """An answer that is hard to keep."""
     match what:
         case "long":
-            return "x" * 300_000
+            return {"text": "x" * 300_000}
         case "deep":
-            deep: Any = "end"
+            deep: dict[str, Any] = {}
             for _ in range(60):
                 deep = {"in": deep}
             return deep
         case "odd":
-            return "a\0b"
-        case "nothing":
-            return None
+            return {"text": "a\0b"}
+        case "plain":
+            return {}
 
 
 def notes(written: Path) -> list[dict[str, Any]]:

@@ -79,12 +79,47 @@ def test_a_provider_with_an_unknown_way_to_look_up_is_refused() -> None:
     assert _declare(provider=provider) == ["tools.E003"]
 
 
-def test_a_transactional_tool_is_refused_until_it_is_served() -> None:
+def test_a_transactional_tool_is_sound_and_needs_no_provider_and_no_look_up() -> None:
+    assert _declare(effect_type=EffectType.TRANSACTIONAL, provider=None, reconcile_handler=None) == []
+
+
+def test_a_transactional_tool_that_is_async_is_refused() -> None:
     @tool(effect_type=EffectType.TRANSACTIONAL)
-    def book(call: Call) -> None:
+    async def book(call: Call) -> None:
         """Book."""
 
-    assert [message.id for message in check_tools()] == ["tools.E002"]
+    messages = check_tools()
+    assert [(message.id, message.level) for message in messages] == [("tools.E002", ERROR)]
+    assert "outside its transaction" in messages[0].msg
+
+
+@pytest.mark.parametrize("within", [timedelta(0), timedelta(seconds=-1)])
+def test_an_objective_that_leaves_no_time_to_ask_is_refused(within: timedelta) -> None:
+    assert _declare(reconcile_within=within) == ["tools.E018"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ({"reconcile_within": timedelta(minutes=15)}, ["tools.W006"]),
+        ({"reconcile_within": timedelta(minutes=15, microseconds=1)}, []),
+        ({"reconcile_within": timedelta(minutes=5), "settle_window": timedelta(minutes=4)}, []),
+        ({"reconcile_within": timedelta(minutes=5), "reconcile_handler": None}, ["tools.W002"]),
+    ],
+)
+def test_an_objective_that_ends_before_anything_can_be_settled_is_warned_about(
+    declared: dict[str, Any], expected: list[str]
+) -> None:
+    assert _declare(effect_type=EffectType.NON_IDEMPOTENT_WRITE, **declared) == expected
+
+
+@pytest.mark.parametrize(
+    "effect", [one for one in EffectType if one is not EffectType.NON_IDEMPOTENT_WRITE]
+)
+def test_only_what_is_settled_by_look_ups_needs_an_objective_past_the_window(
+    effect: EffectType,
+) -> None:
+    assert _declare(effect_type=effect, reconcile_within=timedelta(minutes=1)) == []
 
 
 def test_a_tool_without_a_description_is_warned_about() -> None:

@@ -5,6 +5,7 @@ is left out and said to be: an answer's size never makes an effect unknown.
 Does not believe anything that it says.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ def read_answer(result: Any) -> dict[str, JsonValue]:
     except InvalidPayload:
         structured = None
         left_out.append("structured content that cannot be stored")
+    if structured is not None and _repeats(text, structured):
+        text = ""
     return {"text": bound_text(text, MOST_TEXT), "structured": structured, "left_out": [*left_out]}
 
 
@@ -40,6 +43,14 @@ def read_reference(answer: dict[str, JsonValue], place: str) -> str | None:
         value = value.get(name) if isinstance(value, dict) else None
     usable = isinstance(value, str | int) and not isinstance(value, bool)
     return bound_text(str(value), LONGEST_NAME) if place and usable else None
+
+
+def _repeats(text: str, structured: JsonValue) -> bool:
+    """Servers are asked to send structured content once more as text, for older clients."""
+    try:
+        return bool(json.loads(text) == structured)
+    except ValueError:
+        return False
 
 
 def _texts(result: Any) -> Iterator[str]:

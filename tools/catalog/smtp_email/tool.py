@@ -113,6 +113,6 @@ def _server(host_env: str, *, security: Security, login: tuple[str, str] | None)
         host, port = place.hostname, place.port or PORTS[security]
     except ValueError:
         host, port = None, 0
-    if not host or place.netloc != given:
+    if not host or place.netloc != given or "@" in given:
         raise NotSent(f"the environment variable {host_env} is not a host or host:port")
     return Server(host=host, port=port, security=security, login=login)
