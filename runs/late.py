@@ -83,12 +83,16 @@ def find_further_effects(
     recorded = operation.external_ref
     further = {seen.external_ref for seen in proofs if seen.external_ref and recorded}
     if operation.effect_type in (EffectType.NON_IDEMPOTENT_WRITE, EffectType.IRREVERSIBLE):
-        answers = [seen for seen in proofs if seen.source in (Source.WORKER, Source.STALE_WORKER)]
-        first = min((seen.attempt for seen in answers), default=0)
-        unnamed = [seen for seen in answers if not (seen.external_ref and recorded)]
-        further |= {
-            seen.external_ref or f"send {seen.attempt}" for seen in unnamed if seen.attempt > first
+        made = {
+            seen.attempt: seen.external_ref or f"send {seen.attempt}"
+            for seen in proofs
+            if seen.source in (Source.WORKER, Source.STALE_WORKER)
         }
+        names = [made[attempt] for attempt in sorted(made)]
+        if names and recorded not in names:
+            # The recorded one has no reference: it is the newest send's.
+            names.pop()
+        further |= {*names}
     return further - {recorded}
 
 

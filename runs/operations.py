@@ -37,7 +37,7 @@ Verdict = ToolObservation.Verdict
 
 # A key is not used in the last part of its life: the request needs time to arrive.
 KEY_MARGIN: Final = timedelta(minutes=5)
-# How long a closed operation is watched where no retention says it, and from when on.
+# How long a closed operation is watched at least, and from when on.
 WATCH_FOR: Final = timedelta(hours=24)
 FIRST_WATCH: Final = timedelta(minutes=1)
 LEASE_TOO_SHORT: Final = "the lease would end before the call's deadline"
@@ -173,7 +173,7 @@ def reject_operation(work: Work, operation: ToolOperation, *, reason: str) -> No
     operation.error = reason
     operation.holds_intent = None
     if operation.unknown_since is not None:
-        watch_later(work, operation, get_tool(operation.tool))
+        watch_later(work, operation)
     settle(work, operation)
     work.move_operation(operation, OperationEvent.REJECT, reason)
     work.move(RunEvent.REJECT, reason)
@@ -184,7 +184,7 @@ def establish_not_sent(work: Work, operation: ToolOperation, *, reason: str) -> 
     operation.unknown_since = None
     operation.next_reconcile_at = None
     operation.error = reason
-    watch_later(work, operation, get_tool(operation.tool))
+    watch_later(work, operation)
     work.move_operation(operation, OperationEvent.NOT_SENT, reason)
     work.move(RunEvent.NOT_SENT, reason)
 
@@ -215,10 +215,14 @@ def settle(work: Work, operation: ToolOperation) -> None:
     operation.next_reconcile_at = None
 
 
-def watch_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
-    """Have the provider asked, once this is closed, for an effect that comes late."""
-    if spec.effect_type.is_write:
-        operation.watch_until = work.now + (spec.idempotency_retention or WATCH_FOR)
+def watch_later(work: Work, operation: ToolOperation) -> None:
+    """Have the provider asked, once this is closed, for an effect that comes late.
+
+    Read from the row: a tool that is gone must not keep its operations open.
+    """
+    if EffectType(operation.effect_type).is_write:
+        a_day = work.now + WATCH_FOR
+        operation.watch_until = max(operation.key_expires_at or a_day, a_day)
         operation.next_watch_at = work.now + FIRST_WATCH
 
 

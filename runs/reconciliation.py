@@ -88,7 +88,7 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
             reject_operation(work, operation, reason=reason)
             return True
         case CallAgain() | SendSameKey() if not awaits_person:
-            watch_later(work, operation, spec)
+            watch_later(work, operation)
             return perform(work, operation, event=OperationEvent.SEND_AGAIN)
         case AskLater(seconds=seconds) if not awaits_person:
             park_unknown(work, operation, seconds=seconds)

@@ -1,8 +1,8 @@
 """Watching closed operations for effects that come late.
 
 "Not found" is not proof. An operation that was closed as rejected after its outcome had
-been unknown, or sent again, is looked up for as long as its provider keeps the key (or a
-day), less and less often. An effect that should not be there is an incident.
+been unknown, or sent again, is looked up for a day (or as long as its provider keeps the
+key), less and less often. An effect that should not be there is an incident.
 
 Guarantees: a look-up is made outside any transaction and any lease, written down whatever
 it says, and moves no state; two watchers of one operation ask once.
@@ -27,8 +27,11 @@ BATCH: Final = 100
 # The next look-up comes when the operation has been closed half as long again.
 GROWTH: Final = 0.5
 SHORTEST: Final = timedelta(minutes=1)
-# A watcher that dies is followed by another after this time.
-HELD_SECONDS: Final = 120.0
+# Told to one watcher for this long, which is less than the shortest wait: so a message that
+# comes again, during the look-up or after it, finds nothing to do.
+HELD_SECONDS: Final = 45.0
+# A watcher that dies while it asks is followed by another after this time.
+ASKING_SECONDS: Final = 600.0
 
 _FIND_DUE: Final = """
     UPDATE runs_tooloperation
@@ -59,8 +62,7 @@ def find_due() -> list[str]:
 def watch(operation_id: str) -> ToolObservation | None:
     """Ask once about a closed operation; None when it is not watched (any more)."""
     with connection.cursor() as cursor:
-        # Longer than a sweep holds it, so that the same message again finds it taken.
-        cursor.execute(_CLAIM, [2 * HELD_SECONDS, operation_id, HELD_SECONDS])
+        cursor.execute(_CLAIM, [ASKING_SECONDS, operation_id, HELD_SECONDS])
         claimed = cursor.fetchone()
     if claimed is None:
         return None

@@ -24,12 +24,12 @@ from runs.evidence import read_sends
 from runs.models import ToolObservation, ToolOperation, Transition, Worker
 from runs.sensitive import names_of_operation, without_secrets
 from runs.settling import Send
-from runs.state import OperationEvent
+from runs.state import OperationEvent, OperationStatus
 from tools.errors import UnknownTool
 from tools.redaction import redact
 from tools.registry import get_tool
 
-LOOK_UPS: Final = 20
+LOOK_UPS: Final = 10
 RESULT: Final = 500
 
 Source = ToolObservation.Source
@@ -172,20 +172,20 @@ def _sends(
             [
                 str(number),
                 format_html("{} <small>token {}</small>", line(edge.actor, 100), edge.fence_token),
-                _window(edge, about),
-                _came_back(about, operation),
+                _may_land(operation, known.get(number), window),
                 _sender(known.get(number), about, ends.get(edge.actor)),
-                _may_land(known.get(number), window),
+                _came_back(about, operation),
+                _window(edge, about),
             ]
         )
     return Table(
         headers=(
             "send",
             "worker",
-            "on its way",
-            "came back",
-            "its sender",
             "may still be in flight",
+            "its sender",
+            "came back",
+            "on its way",
         ),
         rows=rows,
         title="Sends",
@@ -221,14 +221,16 @@ def _sender(send: Send | None, about: Sequence[ToolObservation], worker: Worker 
     return "not known to have ended"
 
 
-def _may_land(send: Send | None, window: timedelta | None) -> Cell:
+def _may_land(operation: ToolOperation, send: Send | None, window: timedelta | None) -> Cell:
+    if operation.status == OperationStatus.COMMITTED:
+        return NOTHING
     if send is None or send.ended_at is None:
         return badge("yes: its bytes may even leave yet", "uncertain")
     if window is None:
         return badge("nobody here knows: its tool is not registered", "uncertain")
     settles = send.ended_at + window
     if settles > timezone.now():
-        return format_html("{} {}", badge("yes, until", "uncertain"), when(settles))
+        return format_html("{} over {}", badge("yes", "uncertain"), when(settles))
     return "no"
 
 

@@ -12,12 +12,12 @@ from django.utils.safestring import SafeString
 from runs.admin import filters
 from runs.admin.readonly import Cell, Fact, Notice, ReadOnlyAdmin, Record
 from runs.admin.show import (
+    PARAGRAPH,
     badge,
     line,
     link,
     list_url,
     operation_link,
-    quote,
     record_url,
     run_link,
     step_link,
@@ -107,7 +107,7 @@ class IncidentAdmin(ReadOnlyAdmin):
                 Fact("Run", run_link(incident.run_id)),
                 Fact("Step", step_link(operation.step_id, operation.step_number)),
                 Fact("External reference", line(incident.external_ref, 255)),
-                Fact("Detail", quote(_detail(incident))),
+                Fact("Detail", line(_detail(incident), PARAGRAPH)),
                 Fact("At", when(incident.at)),
             ],
             links=[
@@ -143,7 +143,7 @@ def _told(incident: Incident, *, with_operation: bool) -> SafeString:
         incident.get_kind_display(),
         where,
         line(incident.external_ref, 60) if incident.external_ref else "",
-        quote(_detail(incident), 300),
+        line(_detail(incident), 300) if incident.detail else "",
         when(incident.at),
     )
 

@@ -20,6 +20,7 @@ from runs.admin.readonly import Action, Cell, Fact, Notice, ReadOnlyAdmin, Recor
 from runs.admin.resolve import may_resolve, resolve_view
 from runs.admin.show import (
     NOTHING,
+    PARAGRAPH,
     Tone,
     asked_again,
     badge,
@@ -29,7 +30,6 @@ from runs.admin.show import (
     list_url,
     operation_badge,
     operation_link,
-    quote,
     record_url,
     run_link,
     step_link,
@@ -257,10 +257,10 @@ _SENT_AND_OPEN = (OperationStatus.RUNNING, OperationStatus.UNKNOWN)
 
 def _in_flight(operation: ToolOperation) -> Cell:
     if not operation.may_be_in_flight:
-        return format_html("no; settled {}", when(operation.settles_at))
+        return format_html("no; over {}", when(operation.settles_at))
     if operation.settles_at is None:
         return "yes, and nobody knows until when"
-    return format_html("yes, until {}", when(operation.settles_at))
+    return format_html("yes; over {}", when(operation.settles_at))
 
 
 def _notices(operation: ToolOperation) -> list[Notice]:
@@ -276,7 +276,7 @@ def _notices(operation: ToolOperation) -> list[Notice]:
     if operation.error:
         tone: Tone = "uncertain" if operation.status == OperationStatus.UNKNOWN else "danger"
         error = without_secrets(operation.error, operation)
-        notices.append(Notice(tone, "Last error", [quote(error)]))
+        notices.append(Notice(tone, "Last error", [line(error, PARAGRAPH)]))
     return notices
 
 

@@ -39,16 +39,22 @@ from runs.sensitive import names_of_operation
 from runs.state import OperationStatus
 
 PERMISSION: Final = "runs.resolve_operation"
-FIELDS: Final = ("outcome", "evidence", "external_ref", "result")
+FIELDS: Final = {
+    "outcome": "What became of it",
+    "evidence": "How you know",
+    "external_ref": "The provider's reference",
+    "result": "Its result",
+}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One answer, and what it does."""
+    """One answer, what it does, and what is said once it is done."""
 
     value: str
     title: str
     does: str
+    done: str
     needs_settled: bool = True
 
 
@@ -57,19 +63,25 @@ CHOICES: Final = (
         "committed",
         "It happened",
         "The effect is recorded as below and the run goes on after it. Nothing is sent.",
+        "Recorded that it happened. The run goes on after it.",
         needs_settled=False,
     ),
     Choice(
         "not_committed",
         "It did not happen: send it again",
         "It is sent again, with the same id, idempotency key and arguments.",
+        "Recorded that it did not happen. It is sent again.",
     ),
     Choice(
         "rejected",
         "It did not happen and must not",
         "It is closed as rejected. The agent is told so and decides what comes next.",
+        "Closed as rejected. The agent decides what comes next.",
     ),
 )
+
+
+_DONE: Final = {choice.value: choice.done for choice in CHOICES}
 
 
 @dataclass
@@ -83,6 +95,10 @@ class Form:
     @property
     def is_refused(self) -> bool:
         return bool(self.errors or self.other)
+
+    @property
+    def labelled_errors(self) -> list[tuple[str, str, str]]:
+        return [(name, FIELDS[name], text) for name, text in self.errors.items()]
 
 
 def may_resolve(request: HttpRequest) -> bool:
@@ -106,7 +122,7 @@ def resolve_view(page: ReadOnlyAdmin, request: HttpRequest, operation_id: str) -
         return _ask(page, request, operation, form, news=news, status=409)
     status = _settle(request, operation, form)
     if not form.is_refused:
-        messages.success(request, f"Settled as {form.given['outcome'].replace('_', ' ')}.")
+        messages.success(request, _DONE[form.given["outcome"]])
         return HttpResponseRedirect(record_url(ToolOperation, operation.pk))
     operation.refresh_from_db()
     news = news_since(operation, Mark.read(request.POST.get("mark", "")))
@@ -195,7 +211,8 @@ def _in_flight(operation: ToolOperation, evidence: Evidence) -> Cell:
     if operation.settles_at is None:
         return "Nobody knows until when a request may still take effect at the provider."
     return format_html(
-        "A request may still take effect at the provider until {}.", when(operation.settles_at)
+        "A request may still take effect at the provider; that is over {}.",
+        when(operation.settles_at),
     )
 
 

@@ -36,7 +36,6 @@ from runs.admin.show import (
     line,
     list_url,
     operation_link,
-    quote,
     record_url,
     run_badge,
     text_block,
@@ -310,7 +309,7 @@ def _uncertain(operation: ToolOperation) -> SafeString:
         in_flight_badge(operation),
         when(operation.unknown_since),
         asked_again(operation),
-        quote(without_secrets(operation.error, operation), 500),
+        line(without_secrets(operation.error, operation), 500),
     )
 
 

@@ -42,14 +42,25 @@ class Operation:
         return look_up(spec=get_tool(self.tool), call=self.call(seconds=seconds))
 
     def call(self, *, seconds: float) -> Call:
-        return Call(
-            operation_id=self.id,
-            idempotency_key=self.id,
-            fence_token=self.sends,
-            attempt=self.sends,
-            run_id="run",
-            step_number=1,
-            arguments=self.arguments,
-            deadline=datetime.now(UTC) + timedelta(seconds=seconds),
-            expires_at_monotonic=time.monotonic() + seconds,
-        )
+        return new_call(self.id, arguments=self.arguments, attempt=self.sends, seconds=seconds)
+
+
+def new_call(
+    operation_id: str,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    attempt: int = 1,
+    seconds: float = 20.0,
+) -> Call:
+    """What a function is told about one execution that ends in so many seconds."""
+    return Call(
+        operation_id=operation_id,
+        idempotency_key=operation_id,
+        fence_token=attempt,
+        attempt=attempt,
+        run_id="run",
+        step_number=1,
+        arguments=arguments or {},
+        deadline=datetime.now(UTC) + timedelta(seconds=seconds),
+        expires_at_monotonic=time.monotonic() + seconds,
+    )

@@ -1,6 +1,7 @@
 """A run that uses a ready-made tool ends with one effect, or in front of a person who knows why."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,18 @@ def books(provider: ProviderProcess, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setenv("BOOKS_TOKEN", "tok-4711-secret")
     with FaultProxy(provider.url) as proxy:
         monkeypatch.setenv("BOOKS_URL", proxy.url)
-        declare_refund()
         yield proxy
 
 
 @pytest.fixture
-def start_refund(start: Start) -> Callable[[], AgentRun]:
-    call = ToolCall("refund", order_id="18", amount="12.50")
-    return lambda: start(decider=call_once(call), tools=("refund",))
+def start_refund(start: Start) -> Start:
+
+    def start_one(**declared: Any) -> AgentRun:
+        declare_refund(**declared)
+        call = ToolCall("refund", order_id="18", amount="12.50")
+        return start(decider=call_once(call), tools=("refund",))
+
+    return start_one
 
 
 def drive_on(run: AgentRun, *, until: RunState, most: int = 12) -> None:
@@ -56,7 +61,7 @@ def drive_on(run: AgentRun, *, until: RunState, most: int = 12) -> None:
 
 
 def test_a_lost_answer_of_an_http_api_is_settled_without_a_person(
-    books: FaultProxy, provider: ProviderProcess, start_refund: Callable[[], AgentRun]
+    books: FaultProxy, provider: ProviderProcess, start_refund: Start
 ) -> None:
     books.next(LoseAnswer(), method="POST")
     run = start_refund()
@@ -68,7 +73,7 @@ def test_a_lost_answer_of_an_http_api_is_settled_without_a_person(
 
 
 def test_a_request_that_lands_late_is_sent_again_under_its_key_and_is_one_effect(
-    books: FaultProxy, provider: ProviderProcess, start_refund: Callable[[], AgentRun]
+    books: FaultProxy, provider: ProviderProcess, start_refund: Start
 ) -> None:
     books.next(LandLate(), method="POST")
     run = start_refund()
@@ -80,7 +85,7 @@ def test_a_request_that_lands_late_is_sent_again_under_its_key_and_is_one_effect
 
 
 def test_a_refusal_ends_the_call_with_the_providers_reason(
-    books: FaultProxy, provider: ProviderProcess, start_refund: Callable[[], AgentRun]
+    books: FaultProxy, provider: ProviderProcess, start_refund: Start
 ) -> None:
     provider.fault("reject", reason="the order was refunded by hand")
     run = start_refund()
@@ -91,9 +96,9 @@ def test_a_refusal_ends_the_call_with_the_providers_reason(
 
 
 def test_a_key_that_somebody_else_used_ends_in_front_of_a_person(
-    books: FaultProxy, provider: ProviderProcess, start_refund: Callable[[], AgentRun]
+    books: FaultProxy, provider: ProviderProcess, start_refund: Start
 ) -> None:
-    run = start_refund()
+    run = start_refund(reconcile_within=timedelta(milliseconds=1))
     books.next(LandLate(), method="POST")
     drive(run)
     provider.place_refund(operation_of(run).id, amount="1.00").raise_for_status()

@@ -1,7 +1,6 @@
 """What an MCP server answers: errors, hints, and results of any size."""
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,43 +29,24 @@ class Show(BaseModel):
     what: str
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notes]:
-    with Notes(folder=tmp_path_factory.mktemp("notes")) as running:
-        yield running
-
-
-@pytest.fixture
-def notes(server: Notes) -> Notes:
-    server.forget()
-    return server
-
-
-@pytest.fixture
-def proxy(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    with FaultProxy(notes.url) as fault_proxy:
-        monkeypatch.setenv("NOTES_URL", f"{fault_proxy.url}/mcp")
-        yield fault_proxy
-
-
 def failing(**options: Any) -> Operation:
     options = {"effect_type": WRITE} | options
     mcp_tool(name="failing", server=OVER_HTTP, tool="add_and_fail", arguments=Note, **options)
     return Operation("failing", {"text": "hello"})
 
 
-def test_an_error_result_of_a_write_is_unknown(proxy: FaultProxy, notes: Notes) -> None:
+def test_an_error_result_of_a_write_is_unknown(notes_proxy: FaultProxy, notes: Notes) -> None:
     outcome = failing().send()
     assert isinstance(outcome, Unknown)
     assert "the tool reported an error" in outcome.reason
     assert len(notes.effects) == 1
 
 
-def test_an_error_result_is_a_refusal_where_it_was_declared_final(proxy: FaultProxy) -> None:
+def test_an_error_result_is_a_refusal_where_it_was_declared_final(notes_proxy: FaultProxy) -> None:
     assert isinstance(failing(errors_are_final=True).send(), Refused)
 
 
-def test_an_error_result_of_a_read_is_a_refusal(proxy: FaultProxy) -> None:
+def test_an_error_result_of_a_read_is_a_refusal(notes_proxy: FaultProxy) -> None:
     assert isinstance(failing(effect_type=EffectType.READ).send(), Refused)
 
 
@@ -77,13 +57,13 @@ def showing(what: str) -> Operation:
     return Operation("show", {"what": what})
 
 
-def test_arguments_that_the_server_refuses_are_a_refusal_of_a_read(proxy: FaultProxy) -> None:
+def test_arguments_that_the_server_refuses_are_a_refusal_of_a_read(notes_proxy: FaultProxy) -> None:
     assert isinstance(showing("something else").send(), Refused)
 
 
 @pytest.mark.parametrize("what", ["long", "deep", "odd", "plain"])
 def test_an_answer_that_cannot_be_kept_is_cut_and_still_an_answer(
-    proxy: FaultProxy, what: str
+    notes_proxy: FaultProxy, what: str
 ) -> None:
     outcome = showing(what).send()
     assert isinstance(outcome, Committed)
@@ -92,9 +72,9 @@ def test_an_answer_that_cannot_be_kept_is_cut_and_still_an_answer(
     assert bool(result["left_out"]) == (what in ("long", "deep", "odd"))
 
 
-def test_a_read_carries_no_key(proxy: FaultProxy) -> None:
+def test_a_read_carries_no_key(notes_proxy: FaultProxy) -> None:
     showing("plain").send()
-    assert not any(b"idempotencyKey" in one.body for one in proxy.seen(method="POST"))
+    assert not any(b"idempotencyKey" in one.body for one in notes_proxy.seen(method="POST"))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +91,7 @@ def test_a_read_carries_no_key(proxy: FaultProxy) -> None:
     ],
 )
 def test_a_hint_of_more_danger_than_was_declared_is_logged_once(
-    proxy: FaultProxy,
+    notes_proxy: FaultProxy,
     caplog: pytest.LogCaptureFixture,
     tool: str,
     declared: dict[str, Any],

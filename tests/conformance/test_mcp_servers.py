@@ -29,7 +29,7 @@ from tools import EffectType
 from tools.catalog.mcp_call import HttpServer, StdioServer, mcp_tool
 from tools.outcome import Committed, Refused, Unknown
 
-# The server does not know the newest revision: server/discover, initialize, initialized, tools/list.
+# It does not know the newest revision: server/discover, initialize, initialized, tools/list.
 BEFORE_THE_CALL = 4
 
 

@@ -1,6 +1,7 @@
 """Fixtures of the crash tests: the fork server, providers, and runs of the fault agents."""
 
 import dataclasses
+import importlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -19,9 +20,13 @@ from tests.crash.driving import Assignment
 from tests.crash.faultapp.agents import AGENTS
 from tests.crash.forked import Child, fork_server, fork_worker
 from tests.processes import Celery, of_this_test
+from tools import registry
 
 # Known to the tests of these directories alone, so that no other test sees them.
 forget_agents(agent.name for agent in AGENTS)
+with registry.isolated_registry():
+    importlib.import_module("tests.crash.faultapp.tools")
+    TOOLS = registry.all_tools()
 _numbers = itertools.count(1)
 
 StartRun = Callable[..., AgentRun]
@@ -35,6 +40,8 @@ def start_agent(transactional_db: None) -> StartRun:
     for agent in AGENTS:
         # A copy registers itself, as every new agent does.
         dataclasses.replace(agent)
+    for spec in TOOLS:
+        registry.register(spec)
 
     def start(name: str, **options: Any) -> AgentRun:
         return start_run(actor=operator(), agent=name, **options).run
@@ -55,22 +62,24 @@ class Providers:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._running = ExitStack()
-        self._free: list[ProviderProcess] = []
+        self._free: dict[bool, list[ProviderProcess]] = {True: [], False: []}
         self._turn = threading.Lock()
 
     @contextmanager
-    def borrowed(self) -> Iterator[ProviderProcess]:
+    def borrowed(self, *, honours_keys: bool = True) -> Iterator[ProviderProcess]:
         """A provider without faults that nobody else asks meanwhile."""
+        free = self._free[honours_keys]
         with self._turn:
-            if not self._free:
+            if not free:
                 ledger = self._directory / f"ledger-{next(_numbers)}.sqlite3"
-                self._free.append(self._running.enter_context(provider_process(ledger)))
-            provider = self._free.pop()
+                new = provider_process(ledger, ignore_keys=not honours_keys)
+                free.append(self._running.enter_context(new))
+            provider = free.pop()
         provider.clear_faults()
         yield provider
         # Not given back after a failure: a request may still be held in it.
         with self._turn:
-            self._free.append(provider)
+            free.append(provider)
 
     def close(self) -> None:
         self._running.close()
@@ -91,6 +100,13 @@ def provider(tmp_path: Path) -> Iterator[ProviderProcess]:
 
 
 @pytest.fixture
+def keyless(tmp_path: Path) -> Iterator[ProviderProcess]:
+    """The same for one that executes every refund, whatever its key."""
+    with provider_process(tmp_path / "keyless.sqlite3", ignore_keys=True) as running:
+        yield running
+
+
+@pytest.fixture
 def new_log(tmp_path: Path) -> NewLog:
     """A file for what the next process says."""
     return lambda: tmp_path / f"process-{next(_numbers)}.log"
@@ -101,10 +117,16 @@ def work(forks: None, provider: ProviderProcess, new_log: NewLog) -> Iterator[Wo
     """Fork a worker on a run: `work(run, fault="commit_done:2:SIGKILL")`."""
     with ExitStack() as started:
 
-        def fork(run: AgentRun, *, fault: str = "", lease_seconds: float = 1.0) -> Child:
+        def fork(
+            run: AgentRun,
+            *,
+            fault: str = "",
+            lease_seconds: float = 1.0,
+            at: ProviderProcess = provider,
+        ) -> Child:
             assignment = Assignment(
                 run_id=run.id,
-                provider_url=provider.url,
+                provider_url=at.url,
                 log=str(new_log()),
                 fault=fault,
                 lease_seconds=lease_seconds,

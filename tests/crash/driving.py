@@ -1,5 +1,8 @@
 """A worker without a broker: drives one run by `engine.advance` until nobody is due.
 
+It has a `Worker` row as any worker process has, looks for neighbours that are gone, and
+reports its own end.
+
 This module is loaded by the fork server (`forked.py`), which has Django set up but no
 connection open; each child then opens its own.
 """
@@ -21,6 +24,7 @@ if not apps.ready:
 from django.conf import settings
 from django.db import connection
 
+from runs import workers
 from runs.engine import advance
 from tests.crash.faultapp import faults
 from tests.processes import wait_until
@@ -29,6 +33,8 @@ from tools.execution import in_flight
 LONGEST_NAP_SECONDS = 0.1
 # The exit status of a worker that left the run to a person.
 LEFT_TO_A_PERSON = 3
+# And of one that somebody said had ended.
+DECLARED_ENDED = 4
 
 
 @dataclass(frozen=True)
@@ -45,18 +51,23 @@ class Assignment:
 def work_on(assignment: Assignment) -> None:
     """Drive the run to its end: the whole life of a forked worker."""
     become_a_worker(assignment.log)
-    os.environ["SHOP_PAYMENTS_URL"] = assignment.provider_url
+    for variable in ("SHOP_PAYMENTS_URL", "KEYLESS_PAYMENTS_URL"):
+        os.environ[variable] = assignment.provider_url
     settings.AGENTOPS_LEASE_SECONDS = assignment.lease_seconds
     if assignment.fault:
         faults.arm(assignment.fault)
-    owner = f"forked:{os.getpid()}"
+    workers.attend(on_declared_ended=lambda: os._exit(DECLARED_ENDED))
     while (due_in := _due_in(assignment.run_id)) is not None:
         if due_in > 0:
             time.sleep(min(due_in, LONGEST_NAP_SECONDS))
-        else:
+            continue
+        with workers.at_work() as owner:
+            if owner is None:
+                break
             print(advance(run_id=assignment.run_id, owner=owner), flush=True)
     # As a worker that lives on would, so that late answers are heard.
     wait_until(lambda: not in_flight(), what="every tool function has come back")
+    workers.report_end()
     if not _is_finished(assignment.run_id):
         sys.exit(LEFT_TO_A_PERSON)
 
@@ -72,12 +83,17 @@ def become_a_worker(log: str) -> None:
 
 
 def _due_in(run_id: UUID) -> float | None:
-    """Seconds until somebody may claim the run; None when nobody is due any more."""
+    """Seconds until somebody may claim the run; None when nobody is due any more.
+
+    While a person is awaited the provider is asked on, a minute apart: not by us.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT EXTRACT(EPOCH FROM GREATEST(
                    wake_at, COALESCE(lease_expires_at, wake_at)) - clock_timestamp())::float8
-               FROM runs_agentrun WHERE id = %s AND wake_at IS NOT NULL""",
+               FROM runs_agentrun
+               WHERE id = %s AND wake_at IS NOT NULL
+                 AND NOT (state = 'WAITING_FOR_RESOLUTION' AND wake_at > clock_timestamp())""",
             [run_id],
         )
         found = cursor.fetchone()

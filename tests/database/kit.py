@@ -12,16 +12,22 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from psycopg.conninfo import make_conninfo
 
 from runs import CallTools, Context, Decision, Fail, Finish, ToolCall, events
 from runs.engine import Progress, advance
-from runs.models import AgentRun, ToolOperation, Transition
+from runs.late import keep_as_late_evidence
+from runs.models import AgentRun, Incident, ToolObservation, ToolOperation, Transition
 from tools import Call, EffectType, Provider, Reconciled, Retry, Timeout, tool
 
 # Each test commits for real; afterwards only the kernel's own tables are emptied.
 ON_DATABASE = pytest.mark.django_db(transaction=True, available_apps=["runs"])
+
+LOST = ConnectionResetError("by the peer")
+
+# Honours no key: what is sent twice takes effect twice.
+PLAIN = Provider(name="post office", lookup="list")
 
 KEYED = Provider(
     name="bank",
@@ -125,6 +131,66 @@ def make_due(run: AgentRun) -> None:
     )
 
 
+def let_pass(**duration: float) -> None:
+    """Let time go by: every date of the kernel's rows becomes that much older.
+
+    `let_pass(minutes=15)`. Evidence may not be changed, so its triggers look away meanwhile.
+    """
+    older = timedelta(**duration)
+    changed = [(table, *_date_columns(table)) for table in _DATED]
+    with transaction.atomic():
+        for table, _, _ in changed:
+            change(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+        for table, dates, documents in changed:
+            sets = [f"{name} = {name} - %(older)s" for name in dates]
+            sets += [_OLDER_DOCUMENT.format(name=f'"{name}"') for name in documents]
+            with connection.cursor() as cursor:
+                cursor.execute(f"UPDATE {table} SET {', '.join(sets)}", {"older": older})
+        for table, _, _ in changed:
+            change(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+
+
+def pass_until_due(run: AgentRun) -> None:
+    """Let exactly the time go by after which a worker is due, and no more."""
+    seconds = ask(
+        "SELECT EXTRACT(EPOCH FROM wake_at - statement_timestamp())::float8"
+        " FROM runs_agentrun WHERE id = %s",
+        run.id,
+    )
+    assert seconds is not None, f"nobody is due for a run that is {run.state}"
+    if seconds > 0:
+        let_pass(seconds=seconds)
+
+
+def drive_in_time(run: AgentRun, *, owner: str = "worker 2", most: int = 200) -> None:
+    """Drive the run at each of its dates until nobody is due, or it waits for a person."""
+    for _ in range(most):
+        if run.wake_at is None or run.state == "WAITING_FOR_RESOLUTION":
+            return
+        pass_until_due(run)
+        drive(run, owner=owner)
+    raise AssertionError(f"run {run.id} is still {run.state} after {most} claims")
+
+
+_DATED = ("runs_agentrun", "runs_tooloperation", "runs_toolobservation", "runs_worker")
+# The dates in a send's window are texts in a JSON object.
+_OLDER_DOCUMENT = """{name} = (
+    SELECT jsonb_object_agg(key, to_jsonb((value #>> '{{}}')::timestamptz - %(older)s))
+    FROM jsonb_each({name}))"""
+
+
+def _date_columns(table: str) -> tuple[list[str], list[str]]:
+    """The columns of a table that are dates, and those that are objects full of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = %s"
+            " AND data_type = 'timestamp with time zone'",
+            [table],
+        )
+        dates = [name for (name,) in cursor.fetchall()]
+    return dates, ["window"] if table == "runs_toolobservation" else []
+
+
 def expire_lease(run: AgentRun) -> None:
     """Let the lease of a worker that died or was stopped run out.
 
@@ -221,6 +287,33 @@ def verdicts(run: AgentRun) -> list[tuple[str, str]]:
     """(source, verdict) of every observation, oldest first."""
     rows = operation_of(run).observations.order_by("id")
     return list(rows.values_list("source", "verdict"))
+
+
+def incidents(run: AgentRun) -> list[tuple[str, str]]:
+    """(kind, reference) of every incident, oldest first."""
+    rows = Incident.objects.filter(run=run).order_by("id")
+    return list(rows.values_list("kind", "external_ref"))
+
+
+def hear_late(run: AgentRun, verdict: str, **said: Any) -> None:
+    """A worker that lost its lease comes back with what it learned: here of the newest send."""
+    operation = operation_of(run)
+    about: dict[str, Any] = {
+        "attempt": operation.attempts,
+        "fence_token": operation.fence_token,
+        "window": {"returned_at": ask("SELECT now()").isoformat()},
+    }
+    keep_as_late_evidence(
+        [
+            ToolObservation(
+                operation_id=operation.id,
+                run_id=run.id,
+                source=ToolObservation.Source.WORKER,
+                verdict=verdict,
+                **about | said,
+            )
+        ]
+    )
 
 
 def _journal(run: AgentRun) -> Any:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from django.db import connection
@@ -15,9 +15,10 @@ from django.utils import timezone
 
 from runs.access import operator
 from runs.admin.evidence import LOOK_UPS
+from runs.admin.resolve import CHOICES
 from runs.engine import advance
 from runs.models import AgentRun, ToolObservation, ToolOperation, Transition, Worker
-from runs.resolution import resolve_operation
+from runs.resolution import Outcome, resolve_operation
 from tests.database.admin_pages import browser_of, person
 from tests.database.stories import SECRET, Start, parked_run, reconciled_run, taken_over_run
 from tools import registry
@@ -176,7 +177,7 @@ def test_each_send_shows_its_worker_its_window_and_whether_it_may_still_land(
     for mark in ("opened_at", "deadline"):
         assert seen.window[mark] in row["on its way"]
     assert "came back" in row["its sender"]
-    assert "yes, until" in row["may still be in flight"]
+    assert "yes</span> over" in row["may still be in flight"]
     assert "An earlier send may still take effect" in page
 
 
@@ -299,7 +300,7 @@ def test_an_answer_settles_and_leads_back_to_the_operation(start: Start) -> None
     edge = operation.journal.latest("id")
     assert edge.actor == user.get_username()
     assert WORD["evidence"] in edge.reason
-    assert "Settled as committed." in client.get(page_of(run)).content.decode()
+    assert "Recorded that it happened." in client.get(page_of(run)).content.decode()
 
 
 @pytest.mark.parametrize(
@@ -442,6 +443,10 @@ def test_a_conflict_is_said_and_what_was_typed_is_kept(
 
 
 # -- For everybody -----------------------------------------------------------------------------
+
+
+def test_the_page_offers_every_outcome_that_the_command_knows() -> None:
+    assert {choice.value for choice in CHOICES} == set(get_args(Outcome))
 
 
 def test_every_field_has_a_label_and_the_choices_a_legend(clerk: Client, start: Start) -> None:

@@ -172,6 +172,14 @@ def test_of_two_threads_of_one_process_one_carries_it_out() -> None:
     assert call_elsewhere(never).result == "slow"
 
 
+def test_a_call_that_ended_is_no_longer_in_flight_though_another_is() -> None:
+    with at_it(call_elsewhere, key="k2"):
+        with pytest.raises(OSError, match="lost"):
+            call_elsewhere(lose)
+        with pytest.raises(OutcomeUnknown):
+            call_elsewhere(never)
+
+
 def sessions() -> int:
     return int(
         ask(

@@ -67,7 +67,7 @@ def test_one_key_in_two_scopes_is_two_calls() -> None:
     call(write(), scope="user 1: pay")
     assert not call(write(), scope="user 2: pay").replayed
     # Neither part may run into the other.
-    assert not call(write(), scope="user 1: pay k", key="1").replayed
+    assert not call(write(), scope="user 1: payk", key="1").replayed
     assert written() == 3
 
 

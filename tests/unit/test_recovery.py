@@ -50,12 +50,25 @@ NOT_SETTLED: Final = (
 def _all_facts() -> Iterator[Facts]:
     keys: list[Key] = ["kept", "expired", "none"]
     founds: list[Found | None] = [None, "not_found", "indeterminate"]
-    for effect, sees, key, sends, objective, flight, settling, proof, refused, found in product(
+    for (
+        effect,
+        sees,
+        may,
+        key,
+        sends,
+        objective,
+        flight,
+        settling,
+        proof,
+        refused,
+        found,
+    ) in product(
         EffectType,
+        [True, False],
         [True, False],
         keys,
         range(1, MAX_SENDS + 2),
-        [-1.0, 0.0, 3.0, 3600.0],
+        [0.0, 0.1, 3600.0],
         [0.0, IN_FLIGHT],
         [SETTLED, *NOT_SETTLED],
         [None, PROOF],
@@ -67,6 +80,7 @@ def _all_facts() -> Iterator[Facts]:
         yield Facts(
             effect_type=effect,
             can_look_up=sees,
+            may_send=may,
             key=key,
             sends=sends,
             max_sends=MAX_SENDS,
@@ -100,13 +114,15 @@ def _expected(facts: Facts) -> Recovery:
     if facts.proof is not None:
         return Record(facts.proof)
     is_write = facts.effect_type not in HARMLESS
+    if not is_write and not facts.may_send:
+        return Reject("cancelled")
     if is_write and facts.refused is not None and facts.sends == 1:
         return Reject(facts.refused)
     if is_write and facts.can_look_up and facts.found is None:
         return LookUp()
     row = facts.effect_type
     spent = facts.key != "kept" or facts.sends >= MAX_SENDS or facts.refused is not None
-    if row is EffectType.IDEMPOTENT_WRITE and spent:
+    if row is EffectType.IDEMPOTENT_WRITE and (spent or not facts.may_send):
         row = EffectType.NON_IDEMPOTENT_WRITE
     word = TABLE[row][0 if facts.found == "not_found" else 1]
     answer = _read(word, facts)
@@ -127,8 +143,8 @@ def _read(word: Word, facts: Facts) -> Recovery:
         case "a person":
             return NeedsPerson("")
         case "again once settled" if _is_settled(facts):
-            if facts.refused is not None:
-                return Reject(facts.refused)
+            if facts.refused is not None or not facts.may_send:
+                return Reject(facts.refused or "cancelled")
             return NeedsPerson("") if used_up or facts.key == "expired" else CallAgain()
         case "again once settled" | "ask on":
             if not facts.can_look_up or facts.objective_in <= 0:
@@ -202,6 +218,12 @@ def test_what_is_irreversible_is_never_sent_again() -> None:
         assert facts.effect_type is not EffectType.IRREVERSIBLE, facts
 
 
+@pytest.mark.parametrize("kind", [SendSameKey, CallAgain])
+def test_a_run_that_is_to_be_cancelled_sends_nothing(kind: type[Recovery]) -> None:
+    for facts in _those_that(kind):
+        assert facts.may_send, facts
+
+
 @pytest.mark.parametrize("kind", [SendSameKey, CallAgain, NeedsPerson, AskLater])
 def test_a_provider_that_can_be_asked_about_a_write_is_asked_first(kind: type[Recovery]) -> None:
     for facts in _those_that(kind):
@@ -226,10 +248,14 @@ def test_an_effect_is_recorded_exactly_when_there_is_proof() -> None:
             assert answer.proof is facts.proof
 
 
-def test_an_effect_is_denied_only_on_a_refusal_or_where_repeating_is_harmless() -> None:
+def test_an_effect_is_denied_only_on_a_refusal_where_it_is_settled_or_harmless() -> None:
     for facts in _those_that(Reject):
-        tries_used = facts.effect_type in HARMLESS and facts.sends >= facts.max_sends
-        assert tries_used or facts.refused is not None, facts
+        if facts.effect_type in HARMLESS:
+            assert facts.sends >= facts.max_sends or not facts.may_send, facts
+        elif facts.refused is None:
+            # There was none, and none is wanted any more.
+            assert not facts.may_send, facts
+            assert (facts.found, facts.settling) == ("not_found", SETTLED), facts
 
 
 def test_a_refusal_ends_a_write_only_as_the_only_answer_or_once_the_others_are_settled() -> None:
@@ -238,9 +264,9 @@ def test_a_refusal_ends_a_write_only_as_the_only_answer_or_once_the_others_are_s
             assert (facts.found, facts.settling) == ("not_found", SETTLED), facts
 
 
-def test_what_is_not_found_is_never_taken_for_not_executed() -> None:
+def test_what_is_not_found_is_taken_for_not_executed_only_once_it_is_settled() -> None:
     for facts, answer in ALL:
-        if facts.effect_type in WRITES and facts.refused is None:
+        if facts.effect_type in WRITES and facts.refused is None and facts.settling is not SETTLED:
             assert not isinstance(answer, Reject), facts
 
 
@@ -255,9 +281,11 @@ def test_a_person_is_not_called_while_the_answer_may_still_come_by_itself_in_tim
 def test_once_the_objective_is_over_a_person_is_asked_even_while_a_send_may_be_on_its_way() -> None:
     for facts, answer in ALL:
         if facts.effect_type in WRITES and facts.objective_in <= 0:
-            unspent = facts.effect_type is EffectType.IDEMPOTENT_WRITE and facts.key == "kept"
-            if not unspent and not _is_settled(facts):
+            may_repeat = facts.effect_type is EffectType.IDEMPOTENT_WRITE and facts.may_send
+            if not may_repeat and not _is_settled(facts):
                 assert not isinstance(answer, AskLater), facts
+            if isinstance(answer, NeedsPerson) and facts.in_flight_for > 0:
+                assert answer.overdue, facts
 
 
 def test_a_read_never_needs_a_person() -> None:
@@ -268,21 +296,21 @@ def test_a_read_never_needs_a_person() -> None:
 def test_a_repeatable_write_needs_no_person_while_its_key_is_kept_and_tries_are_left() -> None:
     for facts in _those_that(NeedsPerson):
         if facts.effect_type is EffectType.IDEMPOTENT_WRITE and facts.refused is None:
-            assert facts.key != "kept" or facts.sends >= facts.max_sends, facts
+            may = facts.key == "kept" and facts.sends < facts.max_sends and facts.may_send
+            assert not may, facts
 
 
 def test_a_person_who_is_asked_because_time_is_up_is_told_so() -> None:
     for facts, answer in ALL:
         if isinstance(answer, NeedsPerson) and answer.overdue:
             assert facts.objective_in <= 0, facts
-            assert facts.effect_type is not EffectType.IRREVERSIBLE, facts
 
 
 def test_waiting_is_for_a_positive_time_and_not_far_past_the_objective() -> None:
     for facts, answer in ALL:
         if isinstance(answer, AskLater):
             assert answer.seconds > 0, facts
-            if facts.in_flight_for <= 0:
+            if facts.effect_type in WRITES and facts.in_flight_for <= 0:
                 assert answer.seconds <= max(facts.objective_in, 1.0), facts
 
 
@@ -296,7 +324,7 @@ def test_a_person_is_told_why_and_what_is_lacking() -> None:
     for facts, answer in ALL:
         if isinstance(answer, NeedsPerson):
             assert len(answer.why) > 10, facts
-            if answer.overdue and facts.found == "not_found":
+            if answer.overdue and facts.found == "not_found" and facts.in_flight_for <= 0:
                 assert facts.settling.lacks in answer.why, facts
         if isinstance(answer, Reject):
             assert answer.reason, facts

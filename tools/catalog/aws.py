@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 from tools.call import Call
 from tools.catalog.extras import need
-from tools.errors import NotSent, Rejected
+from tools.errors import NotSent, Rejected, ToolError
 from tools.http_errors import Sent, read_error
 from tools.outcome import describe
 
@@ -53,7 +53,7 @@ OF_THE_MOMENT: Final = frozenset(
 STATUSES_OF_THE_MOMENT: Final = frozenset({408, 409, 425, 429})
 
 
-class AlreadyThere(Exception):
+class AlreadyThere(ToolError):
     """AWS answered that what the write would create exists."""
 
     def __init__(self, code: str) -> None:

@@ -7,12 +7,15 @@ function and the handler are executed as the kernel executes them.
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from tools.call import Call
 from tools.spec import ToolSpec
 from tools.testing.bench import Intended
 from tools.testing.between import finish
+from tools.testing.diary import Diary
+
+PATIENT_SECONDS: Final = 60.0
 
 
 def call_for(intended: Intended, *, seconds: float) -> Call:
@@ -29,10 +32,17 @@ def call_for(intended: Intended, *, seconds: float) -> Call:
     )
 
 
-def call_again(spec: ToolSpec, sent: Mapping[str, Any], seconds: float) -> None:
-    """Make a call that another process began, as bytes that arrive late do: nobody listens."""
-    call = Call(**sent, **_deadline(seconds))
-    finish(spec.function(call, **spec.bind(call.arguments)))
+def land(spec: ToolSpec, sent: Mapping[str, Any], diary: Diary, *, at: float) -> None:
+    """Make a call at a monotonic time that another process began, as bytes do that arrive late.
+
+    Nobody hears its answer. "landed" is noted when it is over.
+    """
+    time.sleep(max(0.0, at - time.monotonic()))
+    call = Call(**sent, **_deadline(PATIENT_SECONDS))
+    try:
+        finish(spec.function(call, **spec.bind(call.arguments)))
+    finally:
+        diary.note("landed")
 
 
 def _deadline(seconds: float) -> dict[str, Any]:

@@ -104,18 +104,20 @@ def _judge(spec: ToolSpec, broken: Broken) -> Iterator[Finding]:
     level: Level = "error" if spec.effect_type.is_write else "note"
     match tried.kind:
         case "Committed" if not effects:
-            name, said = "says_committed", "returns a value"
-        case "Refused" if effects or not broken.may_be_there or not tried.was_cut:
-            name, said = "says_rejected", "raises Rejected"
+            name, said = "says_committed", "returns a value, and there is no effect"
+        case "Refused" if effects:
+            name, said = "says_rejected", "raises Rejected, and the effect is there"
+        case "Refused" if not tried.was_cut:
+            name, said = "says_rejected", "raises Rejected, which no provider has said"
         case "Unsent" if effects:
-            name, said = "says_not_sent", "says that nothing was sent"
+            name, said = "says_not_sent", "says that nothing was sent, and the effect is there"
         case _:
             name = said = ""
     if name:
         yield Finding(
             name=name,
             field="function",
-            says=f"when {broken.how} it {said}, and there are {effects} effects",
+            says=f"when {broken.how} it {said}",
             fix=FIX_LIE,
             level=level,
         )

@@ -5,6 +5,7 @@ process by a real signal at a named moment; on the way out late answers are hear
 Does not need a broker: the worker looks at the run's own date.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,12 +42,13 @@ class Assignment:
 def work_on(assignment: Assignment) -> None:
     """Drive the run until it has ended or waits for a person: a worker's whole life."""
     settings.AGENTOPS_LEASE_SECONDS = assignment.lease_seconds
+    loaded = set(sys.modules)
     with registry.isolated_registry():
         registry.register(assignment.tool)
         events.subscribe(lambda event: assignment.diary.note("event", name=event.name))
         if assignment.strike is not None:
             events.subscribe(_striker(assignment.strike, assignment.diary))
-        while (due_in := _due_in(assignment.run_id)) is not None:
+        while (due_in := seconds_until_due(assignment.run_id)) is not None:
             if due_in > 0:
                 time.sleep(min(due_in, LONGEST_NAP_SECONDS))
             else:
@@ -54,6 +56,7 @@ def work_on(assignment: Assignment) -> None:
         # As a worker does at its end, so that late answers are heard.
         wait_until_back(seconds=LATE_ANSWER_SECONDS)
         workers.report_end()
+    assignment.diary.note("loaded", modules=sorted(set(sys.modules) - loaded))
 
 
 def _advance(run_id: UUID) -> None:
@@ -81,12 +84,12 @@ def _striker(strike: Strike, diary: Diary) -> Callable[[events.Event], None]:
     return strike_at
 
 
-def _due_in(run_id: UUID) -> float | None:
-    """Seconds until the run may be claimed; None when nobody but a person is due."""
+def seconds_until_due(run_id: UUID) -> float | None:
+    """Until the run may be claimed; None when it has ended, or a person is to move it next."""
     until = Greatest("wake_at", Coalesce("lease_expires_at", "wake_at")) - Now()
     row = (
         AgentRun.objects.filter(id=run_id, wake_at__isnull=False, finished_at__isnull=True)
-        .exclude(state__in=PERSON_STATES)
+        .exclude(state__in=PERSON_STATES, wake_at__gt=Now())
         .values_list(until, flat=True)
         .first()
     )

@@ -26,10 +26,11 @@ TIMES_A_CALL: Final = 8.0
 FIRST_DELAY: Final = 0.2
 MOST_DELAY: Final = 0.5
 # A request that is late lands when this part of the settle window is over.
-LATE_PART: Final = 0.8
+LATE_PART: Final = 0.7
 # Between the end of a dead worker's lease and the late request there are some look-ups.
 LOOK_UPS_SECONDS: Final = 1.2
 SHORTEST_WINDOW: Final = 0.5
+SPARE_SECONDS: Final = 30.0
 # Nobody is asked to sign for a case.
 ALLOWED: Final = Approve(when="false")
 
@@ -48,6 +49,11 @@ class Scale:
     def late(self) -> float:
         """How long after it was given up a late request takes effect."""
         return self.settle * LATE_PART
+
+    @property
+    def longest_case(self) -> float:
+        """More than any case takes that comes to an end at all."""
+        return 2 * self.objective + 4 * self.timeout + SPARE_SECONDS
 
     @property
     def has_window(self) -> bool:

@@ -65,8 +65,8 @@ class MotoServer:
         return sum(one["Key"] == key for one in listed.get("Versions", []))
 
     def file_systems(self) -> list[Any]:
-        found: list[Any] = self.client("efs").describe_file_systems()["FileSystems"]
-        return found
+        pages = self.client("efs").get_paginator("describe_file_systems").paginate()
+        return [one for page in pages for one in page["FileSystems"]]
 
     def _find_port(self) -> bool:
         found = re.search(r"Running on http://127\.0\.0\.1:(\d+)", self._program.said)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
-server = MCPServer("notes")
+server = MCPServer("notes", log_level="ERROR")
 file = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("/dev/null")
 honours = "--honour" in sys.argv
 READS = ToolAnnotations(readOnlyHint=True)

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,6 +29,8 @@ import pytest
 HERE = Path(__file__).resolve().parent
 PACKAGES = HERE.parents[2] / ".venv" / "npm"
 INSTALL_SECONDS = 150.0  # below the time that pytest gives one test
+QUIETLY = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
+NPM_CI = ("npm", "ci", "--fetch-retries=1", *QUIETLY)
 
 
 def install(package: str, version: str) -> Path:
@@ -38,7 +41,10 @@ def install(package: str, version: str) -> Path:
     pinned = json.loads((HERE / "package.json").read_text())["dependencies"]
     assert pinned.get(package) == version, f"package.json pins {package} at {pinned.get(package)}"
     need_node()
-    return _installed() / "node_modules" / package
+    folder, problem = _installed()
+    if problem:
+        _skip(problem)
+    return folder / "node_modules" / package
 
 
 def need_node() -> str:
@@ -49,38 +55,36 @@ def need_node() -> str:
     return node
 
 
-def _installed() -> Path:
-    """The folder that holds the whole lock's packages, made if it is not there."""
+@cache  # one attempt per process: a registry that is out of reach is waited for once
+def _installed() -> tuple[Path, str]:
+    """The folder with the whole lock's packages, and why it is not there, if it is not."""
     lock = (HERE / "package-lock.json").read_bytes()
     folder = PACKAGES / hashlib.sha256(lock).hexdigest()[:16]
     PACKAGES.mkdir(parents=True, exist_ok=True)
     with _one_process_at_a_time(PACKAGES / "lock"):
-        if not folder.exists():
-            _install_into(folder)
-    return folder
+        return folder, "" if folder.exists() else _install_into(folder)
 
 
-def _install_into(folder: Path) -> None:
+def _install_into(folder: Path) -> str:
     """It has its name only once it is complete: a killed installation leaves no half one."""
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     for name in ("package.json", "package-lock.json"):
         shutil.copy(HERE / name, unfinished)
-    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"]
     try:
         ran = subprocess.run(
-            command, cwd=unfinished, capture_output=True, text=True, timeout=INSTALL_SECONDS
+            NPM_CI, cwd=unfinished, capture_output=True, text=True, timeout=INSTALL_SECONDS
         )
     except subprocess.TimeoutExpired:
-        _skip(f"npm ci did not end within {INSTALL_SECONDS:.0f} s")
-    if ran.returncode == 0:
-        unfinished.rename(folder)
-        return
+        return f"npm ci did not end within {INSTALL_SECONDS:.0f} s"
     said = ran.stderr.strip()
     # A file that is not the pinned one is no reason to skip.
     assert "EINTEGRITY" not in said, said[-2000:]
-    _skip(f"npm ci failed: {said[-300:]}")
+    if ran.returncode != 0:
+        return f"npm ci failed: {said[:300]}"
+    unfinished.rename(folder)
+    return ""
 
 
 @contextmanager

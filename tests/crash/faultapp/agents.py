@@ -18,6 +18,26 @@ def _read_then(tool: str) -> Script:
     )
 
 
+def _once(tool: str) -> Agent:
+    """One call to the tool: `crash_` and the tool's name without `_refund`."""
+    call = ToolCall(tool, order_id=ORDER, amount=AMOUNT)
+    return Agent(name=_named(tool), decider=Script(call, Finish("{last.refund_id}")), tools=(tool,))
+
+
+def _twice(tool: str) -> Agent:
+    """Not sure of its first call, it asks for the same again in the next step."""
+    call = ToolCall(tool, order_id=ORDER, amount=AMOUNT)
+    return Agent(
+        name=f"{_named(tool)}_twice",
+        decider=Script(call, call, Finish("{last.refund_id}")),
+        tools=(tool,),
+    )
+
+
+def _named(tool: str) -> str:
+    return f"crash_{tool.removesuffix('_refund')}"
+
+
 def decide_otherwise_each_time(context: Context) -> Decision:
     """Refund an amount that nobody would choose twice; as often as it is asked, another."""
     if context.last is not None:
@@ -57,14 +77,39 @@ AGENTS = (
     Agent(name="crash_fickle", decider=decide_otherwise_each_time, tools=("refund",)),
     Agent(name="crash_thinker", decider=decide_for_long, tools=("refund",)),
     Agent(name="crash_pair", decider=decide_two_refunds, tools=("refund",)),
-    *(
-        Agent(
-            name=f"crash_{tool.removesuffix('_refund')}",
-            decider=Script(
-                ToolCall(tool, order_id=ORDER, amount=AMOUNT), Finish("{last.refund_id}")
-            ),
-            tools=(tool,),
-        )
-        for tool in ("patient_refund", "sleepy_refund", "stubborn_refund")
+    Agent(
+        name="crash_two_orders",
+        decider=Script(
+            ToolCall("unkeyed_refund", order_id="17", amount="10.00"),
+            ToolCall("unkeyed_refund", order_id="18", amount="10.00"),
+            Finish("both"),
+        ),
+        tools=("unkeyed_refund",),
     ),
+    Agent(
+        name="crash_thing",
+        decider=Script(ToolCall("create_thing", name="lamp"), Finish("{last.name}")),
+        tools=("create_thing",),
+    ),
+    *(
+        _once(tool)
+        for tool in (
+            "refund",
+            "patient_refund",
+            "sleepy_refund",
+            "stubborn_refund",
+            "expiring_refund",
+            "expiring_blind_refund",
+            "hasty_refund",
+            "unkeyed_refund",
+            "unkeyed_blind_refund",
+            "unkeyed_doubtful_refund",
+            "unkeyed_sleepy_refund",
+            "unkeyed_blind_sleepy_refund",
+            "unkeyed_blind_stubborn_refund",
+            "unkeyed_listed_refund",
+            "irreversible_refund",
+        )
+    ),
+    *(_twice(tool) for tool in ("refund", "unkeyed_refund", "unkeyed_blind_refund", "gift")),
 )

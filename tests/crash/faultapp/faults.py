@@ -1,34 +1,54 @@
 """Ends or stops this process at the n-th kernel event of a kind.
 
 A fault is told as text, `commit_done:2:SIGKILL`, so that it fits an environment variable.
+In `call_starting:all3:SIGSTOP` three threads come to the event, and it strikes them there.
 """
 
 import itertools
-import os
 import signal
 import threading
 from dataclasses import dataclass
 
 from runs import events
 
+LONGEST_WAIT_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class Fault:
-    """What this process does to itself at the `nth` event `at`, counted from 1."""
+    """What this process does to itself at the `nth` event `at`, counted from 1.
+
+    `together`: those that come before the nth wait for it.
+    """
 
     at: events.Name
     nth: int
+    together: bool
     signal: signal.Signals
 
     def __str__(self) -> str:
-        return f"{self.at}:{self.nth}:{self.signal.name}"
+        return f"{self.at}:{'all' * self.together}{self.nth}:{self.signal.name}"
+
+
+def strike_here(what: signal.Signals) -> None:
+    """Send this process a signal that takes effect before this thread goes on.
+
+    One sent to the process may go to another thread first, and this one would run on until
+    that is scheduled.
+    """
+    signal.pthread_kill(threading.get_ident(), what)
 
 
 def arm(told: str) -> None:
     """Subscribe to the kernel's events. Raises ValueError for a text that is no fault."""
     at, nth, name = told.split(":")
-    fault = Fault(at=events.Name(at), nth=int(nth), signal=signal.Signals[name])
-    numbers, turn = itertools.count(1), threading.Lock()
+    fault = Fault(
+        at=events.Name(at),
+        nth=int(nth.removeprefix("all")),
+        together=nth.startswith("all"),
+        signal=signal.Signals[name],
+    )
+    numbers, turn, struck = itertools.count(1), threading.Lock(), threading.Event()
 
     def strike(event: events.Event) -> None:
         if event.name is not fault.at:
@@ -36,6 +56,9 @@ def arm(told: str) -> None:
         with turn:
             number = next(numbers)
         if number == fault.nth:
-            os.kill(os.getpid(), fault.signal)
+            strike_here(fault.signal)
+            struck.set()
+        elif fault.together and number < fault.nth:
+            struck.wait(LONGEST_WAIT_SECONDS)
 
     events.subscribe(strike)

@@ -1,136 +1,155 @@
-"""A shop's calls to the payment provider, with deadlines of about a second.
+"""A shop's calls to two payment providers, with deadlines of about a second.
 
-Every request asks `call.remaining` for its time-out but those of `stubborn_refund`,
-which is the tool that does not keep to its deadline.
+Each write is declared as its provider deserves. `payments` honours keys, so its refunds are
+IDEMPOTENT_WRITEs; `keyless` does not, so refunds there are NON_IDEMPOTENT_WRITEs, and those of
+a name with `blind` in it cannot be looked up.
 """
 
 import os
-import signal
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-import httpx2
-from pydantic import BaseModel
-
-from tools import Call, EffectType, Provider, Reconciled, Retry, Timeout, external_ref, tool
-
-# No connection is kept: a stale one would be a fault that no test asked for.
-client = httpx2.Client(
-    transport=httpx2.HTTPTransport(retries=0, limits=httpx2.Limits(max_keepalive_connections=0))
+from tests.crash.faultapp.payments import (
+    SECOND,
+    SOON,
+    STUBBORN_SECONDS,
+    Refund,
+    client,
+    find_in_list,
+    find_keyless_refund,
+    find_refund,
+    keyless,
+    payments,
+    place_refund,
+    place_sleepily,
+    url_of,
 )
+from tools import Call, EffectType, Provider, Reconciled, Retry, Timeout, tool
 
-payments = Provider(
-    name="crash payments",
-    account="acct_main",
-    idempotency_support="key",
-    idempotency_scope="account",
-    idempotency_retention=timedelta(hours=24),
-    lookup="by_key",
-)
-SOON = Retry(max_attempts=12, first_delay=0.2, max_delay=0.4)
-SECOND = Timeout(seconds=1.0)
-
-
-class Refund(BaseModel):
-    refund_id: str
-    amount: str
-
-
-def find_refund(call: Call) -> Reconciled[Refund]:
-    answer = client.get(
-        _url("/refunds"), params={"operation_id": call.operation_id}, timeout=call.remaining
-    )
-    found = answer.raise_for_status().json()
-    if not found:
-        return Reconciled.not_found()
-    refund = Refund(**found[0])
-    return Reconciled.committed(refund, external_ref=refund.refund_id)
+KEYED = EffectType.IDEMPOTENT_WRITE
+UNKEYED = EffectType.NON_IDEMPOTENT_WRITE
 
 
 @tool(provider=payments, effect_type=EffectType.READ, timeout_policy=SECOND, retry_policy=SOON)
 def read_order(call: Call, order_id: str) -> dict[str, Any]:
     """Read an order."""
-    answer = client.get(_url(f"/orders/{order_id}"), timeout=call.remaining)
+    answer = client.get(url_of(payments, f"/orders/{order_id}"), timeout=call.remaining)
     order: dict[str, Any] = answer.raise_for_status().json()
     return order
 
 
-@tool(
-    provider=payments,
-    effect_type=EffectType.IDEMPOTENT_WRITE,
-    reconcile_handler=find_refund,
-    timeout_policy=SECOND,
-    retry_policy=SOON,
-)
-def refund(call: Call, order_id: str, amount: str) -> Refund:
-    """Refund an order; the provider can be asked what became of it."""
-    return _refund(call, order_id=order_id, amount=amount, seconds=call.remaining)
+def declare(
+    name: str,
+    effect_type: EffectType,
+    *,
+    place: Callable[..., Refund] = place_refund,
+    timeout_policy: Timeout = SECOND,
+    retry_policy: Retry = SOON,
+    **facts: Any,
+) -> None:
+    """Register a tool that refunds at the provider that fits its effect type."""
+    at: Provider = payments if effect_type is KEYED else keyless
 
-
-@tool(
-    provider=payments,
-    effect_type=EffectType.IDEMPOTENT_WRITE,
-    timeout_policy=SECOND,
-    retry_policy=SOON,
-)
-def blind_refund(call: Call, order_id: str, amount: str) -> Refund:
-    """Refund an order; nobody can be asked what became of it."""
-    return _refund(call, order_id=order_id, amount=amount, seconds=call.remaining)
-
-
-@tool(
-    provider=payments,
-    effect_type=EffectType.IDEMPOTENT_WRITE,
-    reconcile_handler=find_refund,
-    timeout_policy=Timeout(seconds=8.0),
-    retry_policy=SOON,
-)
-def patient_refund(call: Call, order_id: str, amount: str) -> Refund:
-    """Refund an order, at a provider that takes several leases to answer."""
-    return _refund(call, order_id=order_id, amount=amount, seconds=call.remaining)
-
-
-@tool(
-    provider=payments,
-    effect_type=EffectType.IDEMPOTENT_WRITE,
-    reconcile_handler=find_refund,
-    timeout_policy=Timeout(seconds=0.5),
-    retry_policy=SOON,
-)
-def stubborn_refund(call: Call, order_id: str, amount: str) -> Refund:
-    """Refund an order and wait for the answer, deadline or not."""
-    return _refund(call, order_id=order_id, amount=amount, seconds=60.0)
-
-
-@tool(
-    provider=payments,
-    effect_type=EffectType.IDEMPOTENT_WRITE,
-    reconcile_handler=find_refund,
-    timeout_policy=SECOND,
-    retry_policy=SOON,
-)
-def sleepy_refund(call: Call, order_id: str, amount: str) -> Refund:
-    """Refund an order; the first worker stands still after the last look at its deadline."""
-    seconds = call.remaining
-    if call.fence_token == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return _refund(call, order_id=order_id, amount=amount, seconds=seconds)
-
-
-def _refund(call: Call, *, order_id: str, amount: str, seconds: float) -> Refund:
-    answer = client.post(
-        _url("/refunds"),
-        json={"order": order_id, "amount": amount, "operation_id": call.operation_id},
-        headers={
-            "Idempotency-Key": call.idempotency_key,
-            "Fence-Token": str(call.fence_token),
-        },
-        timeout=seconds,
+    @tool(
+        name=name,
+        provider=at,
+        effect_type=effect_type,
+        timeout_policy=timeout_policy,
+        retry_policy=retry_policy,
+        **facts,
     )
-    made = Refund(**answer.raise_for_status().json())
-    external_ref(made.refund_id)
+    def refund(call: Call, order_id: str, amount: str) -> Refund:
+        """Refund an order."""
+        return place(call, at=at, order_id=order_id, amount=amount)
+
+
+stubbornly = partial(place_refund, seconds=STUBBORN_SECONDS)
+HALF_A_SECOND = Timeout(seconds=0.5)
+
+declare("refund", KEYED, reconcile_handler=find_refund)
+declare("blind_refund", KEYED)
+# For a provider that takes several leases to answer.
+declare("patient_refund", KEYED, reconcile_handler=find_refund, timeout_policy=Timeout(seconds=8.0))
+# Waits for its answer, deadline or not.
+declare(
+    "stubborn_refund",
+    KEYED,
+    place=stubbornly,
+    reconcile_handler=find_refund,
+    timeout_policy=HALF_A_SECOND,
+)
+declare("sleepy_refund", KEYED, place=place_sleepily, reconcile_handler=find_refund)
+# Its key is past its retention before it could be sent a second time.
+SHORT_LIVED = {
+    "idempotency_retention": timedelta(seconds=2),
+    "retry_policy": Retry(max_attempts=12, first_delay=2.0, max_delay=2.0),
+}
+declare("expiring_refund", KEYED, reconcile_handler=find_refund, **SHORT_LIVED)
+declare("expiring_blind_refund", KEYED, **SHORT_LIVED)
+declare(
+    "hasty_refund",
+    KEYED,
+    reconcile_handler=find_refund,
+    retry_policy=Retry(max_attempts=2, first_delay=0.1, max_delay=0.1),
+)
+
+declare("unkeyed_refund", UNKEYED, reconcile_handler=find_keyless_refund)
+declare("unkeyed_blind_refund", UNKEYED)
+# As long as a real provider's window: "not found" is never believed within a test.
+declare(
+    "unkeyed_doubtful_refund",
+    UNKEYED,
+    reconcile_handler=find_keyless_refund,
+    settle_window=timedelta(minutes=15),
+)
+declare(
+    "unkeyed_sleepy_refund", UNKEYED, place=place_sleepily, reconcile_handler=find_keyless_refund
+)
+declare("unkeyed_blind_sleepy_refund", UNKEYED, place=place_sleepily)
+declare("unkeyed_blind_stubborn_refund", UNKEYED, place=stubbornly, timeout_policy=HALF_A_SECOND)
+declare(
+    "unkeyed_listed_refund",
+    UNKEYED,
+    reconcile_handler=find_in_list,
+    reconcile_within=timedelta(seconds=3),
+)
+declare("irreversible_refund", EffectType.IRREVERSIBLE, reconcile_handler=find_keyless_refund)
+declare("gift", UNKEYED, reconcile_handler=find_keyless_refund, repeatable=True)
+
+
+def find_thing(call: Call) -> Reconciled[dict[str, Any]]:
+    """The thing of this name, if it is as this call would have made it."""
+    answer = client.get(_thing_url(call.arguments["name"]), timeout=call.remaining)
+    if answer.status_code == 404:
+        return Reconciled.not_found()
+    found = answer.raise_for_status().json()
+    if found["maker"] != call.operation_id:
+        return Reconciled.indeterminate("a thing of this name exists that somebody else made")
+    return Reconciled.committed(found, external_ref=found["name"])
+
+
+@tool(
+    provider=keyless,
+    effect_type=KEYED,
+    idempotency_support="natural_id",
+    reconcile_handler=find_thing,
+    reconcile_within=timedelta(seconds=2),
+    timeout_policy=SECOND,
+    retry_policy=Retry(max_attempts=3, first_delay=0.1, max_delay=0.1),
+)
+def create_thing(call: Call, name: str) -> dict[str, Any]:
+    """Create a thing under a name that only one thing can have."""
+    answer = client.put(
+        _thing_url(name),
+        json={"name": name, "maker": call.operation_id},
+        headers={"If-None-Match": "*"},
+        timeout=call.remaining,
+    )
+    made: dict[str, Any] = answer.raise_for_status().json()
     return made
 
 
-def _url(path: str) -> str:
-    return os.environ["SHOP_PAYMENTS_URL"].rstrip("/") + path
+def _thing_url(name: str) -> str:
+    return os.environ["KEYLESS_PAYMENTS_URL"].rstrip("/") + f"/things/{name}"

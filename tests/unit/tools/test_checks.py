@@ -80,7 +80,9 @@ def test_a_provider_with_an_unknown_way_to_look_up_is_refused() -> None:
 
 
 def test_a_transactional_tool_is_sound_and_needs_no_provider_and_no_look_up() -> None:
-    assert _declare(effect_type=EffectType.TRANSACTIONAL, provider=None, reconcile_handler=None) == []
+    assert (
+        _declare(effect_type=EffectType.TRANSACTIONAL, provider=None, reconcile_handler=None) == []
+    )
 
 
 def test_a_transactional_tool_that_is_async_is_refused() -> None:

@@ -1,13 +1,15 @@
 """What Amazon EFS promises about creation tokens. Read on 29 November 2026.
 
-- Key: `CreationToken`, up to 64 ASCII characters; the operation's id fits (API reference,
-  "CreateFileSystem").
-- Scope: the AWS account in one region.
-- Retention: as long as the file system exists. After its deletion the token creates a new
-  one (same page: the token is compared with existing file systems).
-- Mismatch: the same token with other parameters is answered FileSystemAlreadyExists (409)
-  with the existing id; EFS does not compare.
-- Look-up: `DescribeFileSystems` by `CreationToken` (API reference, "DescribeFileSystems").
+    key scope    the AWS account in one region; `CreationToken` takes 64 ASCII characters, so the
+                 operation's id fits (API reference, "CreateFileSystem")
+    retention    as long as the file system exists: the token is compared with existing ones
+                 (the same page)
+    mismatch     FileSystemAlreadyExists (409) with the existing id; EFS does not compare the
+                 other parameters (the same page)
+    look-up      DescribeFileSystems by token (API reference, "DescribeFileSystems")
+
+Guarantees: nothing beyond EFS itself.
+Does not notice that a file system was deleted: its token is then free again.
 """
 
 from datetime import timedelta

@@ -17,6 +17,7 @@ from tools.catalog.aws import AlreadyThere, ask, client_error, error_code, send_
 from tools.catalog.aws_efs.provider import AWS_EFS
 from tools.catalog.declared import Declared
 from tools.declarations import EffectType
+from tools.errors import ToolError
 from tools.reconciled import Reconciled
 from tools.spec import tool
 
@@ -32,14 +33,14 @@ class FileSystem(BaseModel):
     external_ref: str
 
 
-class OtherParameters(Exception):
+class OtherParameters(ToolError):
     """A file system exists under this operation's token and is not what was asked for."""
 
     def __init__(self, file_system_id: str, differences: str) -> None:
         super().__init__(f"{file_system_id} has this operation's token and differs: {differences}")
 
 
-class Vanished(Exception):
+class Vanished(ToolError):
     """EFS said that a file system exists under the token, and then that there is none."""
 
     def __init__(self) -> None:

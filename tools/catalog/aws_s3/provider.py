@@ -1,17 +1,19 @@
 """What Amazon S3 promises about conditional writes. Read on 29 November 2026.
 
-- Key: the object's own name. A write with `If-None-Match: *` succeeds only if the bucket has
-  no object of that name; else it is answered 412 (API reference, "PutObject").
-- Scope: the bucket.
-- Retention: as long as the object exists. A deleted object may be created again, also one
-  under a delete marker (User Guide, "How to prevent object overwrites with conditional
-  writes").
-- Mismatch: another body under the name is 412 as well; S3 does not compare.
-- In flight: a conflicting write at the same time is 409 ConditionalRequestConflict, and to be
-  sent again (API reference, "PutObject").
-- Look-up: `HeadObject`, strongly consistent after a write (User Guide, "What is Amazon S3?",
-  data consistency model). Without `s3:ListBucket` a missing object is answered 403 instead of
-  404 (API reference, "HeadObject").
+    key scope    the bucket: with `If-None-Match: *` a write succeeds only if it has no object of
+                 that name (API reference, "PutObject")
+    retention    as long as the object exists; a deleted one may be created again, also under a
+                 delete marker (User Guide, "How to prevent object overwrites with conditional
+                 writes")
+    mismatch     412 whatever the body is: S3 compares nothing (the same page)
+    in flight    409 ConditionalRequestConflict for a conflicting write at the same time
+                 (API reference, "PutObject")
+    look-up      HeadObject, consistent right after a write (User Guide, "What is Amazon S3?",
+                 data consistency model); without `s3:ListBucket` a missing object is answered
+                 403 instead of 404 (API reference, "HeadObject")
+
+Guarantees: nothing beyond S3 itself.
+Does not hold for a store that only speaks S3's protocol: the tool author's kit finds that out.
 """
 
 from datetime import timedelta

@@ -26,7 +26,7 @@ from tools.catalog.aws import (
 from tools.catalog.aws_s3.provider import AWS_S3
 from tools.catalog.declared import Declared
 from tools.declarations import EffectType
-from tools.errors import NotSent, Rejected
+from tools.errors import NotSent, Rejected, ToolError
 from tools.reconciled import Reconciled
 from tools.spec import tool
 
@@ -46,14 +46,14 @@ class StoredObject(BaseModel):
     external_ref: str
 
 
-class NotOurs(Exception):
+class NotOurs(ToolError):
     """An object of this name exists and does not carry this operation's marks."""
 
     def __init__(self, bucket: str, key: str) -> None:
         super().__init__(f"s3://{bucket}/{key} exists and was not written by this operation")
 
 
-class DeleteMarker(Exception):
+class DeleteMarker(ToolError):
     """The object's newest version is its deletion: whose it was is not known."""
 
     def __init__(self, bucket: str, key: str) -> None:

@@ -8,7 +8,9 @@ Does not bound the memory of a program on standard streams: the library reads it
 """
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 import httpx2
@@ -74,7 +76,7 @@ class GatedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._inner = httpx2.AsyncHTTPTransport(retries=0)
+        self._inner = httpx2.AsyncHTTPTransport(verify=_trusted(), retries=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
@@ -108,6 +110,12 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Reading the certificates takes longer than all else that is done here for a call."""
+    return httpx2.create_ssl_context()
 
 
 def _is_call(request: httpx2.Request) -> bool:

@@ -6,7 +6,7 @@
     mismatch     none: two messages under one Message-ID are two messages
     look-up      none
     before the end of the message
-                 nothing is delivered when the connection ends before it (RFC 5321, 4.1.1.4)
+                 a connection that ends before it cancels the message (RFC 5321, 4.1.1.10)
     after it     2xx: the server has taken the responsibility (6.1); 4xx and 5xx: it has not done
                  what was asked, and will not (4.2.1); no reply: nobody knows (4.5.3.2.6)
 

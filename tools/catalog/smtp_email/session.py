@@ -59,14 +59,15 @@ def deliver(
             _give(smtp, call, message)
         return _end(smtp, call, message_id)
     finally:
-        # No QUIT on the way out: in the middle of a message it would be a line of it.
+        # In the middle of a message a QUIT would be a line of it; the end of the connection is
+        # what takes the message back.
         smtp.close()
         call.window.mark("closed")
 
 
 @contextmanager
 def _nothing_sent() -> Iterator[None]:
-    """Before its end has left, a message is nobody's (RFC 5321, 4.1.1.4)."""
+    """Before its end has left, a message is nobody's (RFC 5321, 4.1.1.10)."""
     try:
         yield
     except Rejected:
@@ -106,17 +107,17 @@ def _introduce(smtp: smtplib.SMTP, server: Server, call: Call) -> None:
 
 def _name_parties(smtp: smtplib.SMTP, call: Call, *, sender: str, to: Sequence[str]) -> None:
     _stay_in_time(smtp, call)
-    _raise_if_refused(*smtp.mail(sender), what=f"the sender {sender}")
+    _raise_if_refused(smtp, *smtp.mail(sender), what=f"the sender {sender}")
     for recipient in to:
         _stay_in_time(smtp, call)
-        _raise_if_refused(*smtp.rcpt(recipient), what=f"the recipient {recipient}")
+        _raise_if_refused(smtp, *smtp.rcpt(recipient), what=f"the recipient {recipient}")
 
 
 def _give(smtp: smtplib.SMTP, call: Call, message: bytes) -> None:
     """Everything but the end of the message."""
     _stay_in_time(smtp, call)
     code, said = smtp.docmd("DATA")
-    _raise_if_refused(code, said, what="a message")
+    _raise_if_refused(smtp, code, said, what="a message")
     if code != 354:
         raise NotSent(f"the server answered DATA with {_words(code, said)}")
     _stay_in_time(smtp, call)
@@ -135,9 +136,8 @@ def _end(smtp: smtplib.SMTP, call: Call, message_id: str) -> str:
         raise NoReply(message_id, why=describe(error)) from error
     if not (200 <= code < 300 or 400 <= code < 600):
         raise NoReply(message_id, why=_words(code, said))
-    _raise_if_refused(code, said, what="the message")
-    with suppress(OSError, smtplib.SMTPException):
-        smtp.putcmd("QUIT")
+    _raise_if_refused(smtp, code, said, what="the message")
+    _take_leave(smtp)
     return _words(code, said)
 
 
@@ -149,11 +149,17 @@ def _stay_in_time(smtp: smtplib.SMTP, call: Call) -> None:
         smtp.sock.settimeout(left)
 
 
-def _raise_if_refused(code: int, said: bytes, *, what: str) -> None:
+def _raise_if_refused(smtp: smtplib.SMTP, code: int, said: bytes, *, what: str) -> None:
     if 200 <= code < 400:
         return
+    _take_leave(smtp)
     sentence = f"the server refused {what}: {_words(code, said)}"
     raise Rejected(sentence) if 500 <= code < 600 else NotSent(sentence)
+
+
+def _take_leave(smtp: smtplib.SMTP) -> None:
+    with suppress(OSError, smtplib.SMTPException):
+        smtp.putcmd("QUIT")
 
 
 def _words(code: int, said: bytes) -> str:
