@@ -15,6 +15,7 @@ from django.db import connection
 from runs import events
 from runs.models import Incident, ToolObservation, ToolOperation
 from runs.state import OperationStatus
+from runs.wake import make_due
 from tools import EffectType
 
 FURTHER_EFFECT: Final = "the provider has a further effect beside the recorded one"
@@ -64,8 +65,10 @@ def note_late_effect(observation: ToolObservation) -> None:
                     external_ref=external_ref,
                     detail=FURTHER_EFFECT,
                 )
+        case OperationStatus.UNKNOWN:
+            # Whoever settles it reads this observation first; a person may be all it waits for.
+            make_due(operation.run_id, operation_id=operation.id)
         case _:
-            # Whoever settles it reads this observation first.
             return
 
 

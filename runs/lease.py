@@ -31,6 +31,7 @@ from django.db import connection
 from runs import events
 from runs.commit import require_no_transaction
 from tools.execution import in_flight
+from tools.threads import reset_after_fork
 
 log = structlog.get_logger(__name__)
 
@@ -243,3 +244,5 @@ def _keep_in_flight(operation_ids: list[str]) -> None:
 
 
 heartbeat: Final = Heartbeat()
+# A child has neither the thread nor the leases, and perhaps a lock that nobody will give back.
+reset_after_fork(heartbeat.__init__)  # type: ignore[misc]

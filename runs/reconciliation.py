@@ -192,11 +192,13 @@ def _key(work: Work, operation: ToolOperation, spec: ToolSpec) -> Key:
 
 def _negative(
     found: ToolObservation | None,
-) -> Literal["not_found", "indeterminate"] | None:
+) -> Literal["not_found", "indeterminate", "failed"] | None:
     match found.verdict if found is not None else None:
         case Verdict.NOT_FOUND:
             return "not_found"
-        case Verdict.INDETERMINATE | Verdict.FAILED:
+        case Verdict.INDETERMINATE:
             return "indeterminate"
+        case Verdict.FAILED:
+            return "failed"
         case _:
             return None

@@ -67,7 +67,7 @@ class Facts:
     proof: Proof | None = None
     refused: str | None = None
     may_send: bool = True
-    found: Literal["not_found", "indeterminate"] | None = None
+    found: Literal["not_found", "indeterminate", "failed"] | None = None
     found_why: str = ""
 
 
@@ -145,6 +145,9 @@ def _recover(facts: Facts) -> Recovery:
     if facts.can_look_up and facts.found is None:
         return LookUp()
     if facts.effect_type is EffectType.IRREVERSIBLE:
+        if facts.found == "failed" and facts.objective_in > 0:
+            # Nobody has been asked yet.
+            return AskLater(min(facts.retry_in, facts.objective_in))
         return NeedsPerson(f"an IRREVERSIBLE call may have happened and {_said(facts)}")
     if facts.refused is None and facts.effect_type is EffectType.IDEMPOTENT_WRITE:
         return _recover_idempotent(facts)
@@ -222,3 +225,5 @@ def _said(facts: Facts) -> str:
             return "the look-up says not found"
         case "indeterminate":
             return f"the look-up cannot say ({facts.found_why or 'no reason given'})"
+        case "failed":
+            return facts.found_why or "the look-up failed"

@@ -11,9 +11,11 @@ from uuid import UUID
 
 import celery
 from django.db import transaction
+from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
 from runs import events
+from runs.models import AgentRun
 
 # Older than this, the sweep has told somebody again.
 HINT_SECONDS: Final = 60
@@ -22,6 +24,14 @@ HINT_SECONDS: Final = 60
 def hint_after_commit(run_id: UUID, *, operation_id: str | None = None) -> None:
     """Publish the hint once the current transaction has committed."""
     transaction.on_commit(lambda: hint(run_id, operation_id=operation_id), robust=True)
+
+
+def make_due(run_id: UUID, *, operation_id: str | None = None) -> None:
+    """Have a worker look at a run that is not final now, whatever date it has, and hint at it."""
+    AgentRun.objects.filter(id=run_id, finished_at__isnull=True).update(
+        wake_at=Now(), sweep_at=Now()
+    )
+    hint_after_commit(run_id, operation_id=operation_id)
 
 
 def hint(run_id: UUID, *, operation_id: str | None = None) -> bool:

@@ -19,7 +19,17 @@ from django.utils.html import format_html
 
 from runs.admin.observations import source_badge, verdict_badge
 from runs.admin.readonly import Cell, Table
-from runs.admin.show import NOTHING, badge, line, list_url, quote, when, window_cell
+from runs.admin.show import (
+    NOTHING,
+    badge,
+    line,
+    link,
+    list_url,
+    quote,
+    record_url,
+    when,
+    window_cell,
+)
 from runs.evidence import read_sends
 from runs.models import ToolObservation, ToolOperation, Transition, Worker
 from runs.sensitive import names_of_operation, without_secrets
@@ -171,7 +181,7 @@ def _sends(
         rows.append(
             [
                 str(number),
-                format_html("{} <small>token {}</small>", line(edge.actor, 100), edge.fence_token),
+                _worker(edge, ends.get(edge.actor)),
                 _may_land(operation, known.get(number), window),
                 _sender(known.get(number), about, ends.get(edge.actor)),
                 _came_back(about, operation),
@@ -194,6 +204,13 @@ def _sends(
 
 
 _OF_A_SEND: Final = (Source.WORKER, Source.STALE_WORKER, Source.TAKE_OVER)
+
+
+def _worker(edge: Transition, worker: Worker | None) -> Cell:
+    name: Cell = line(edge.actor, 100)
+    if worker is not None:
+        name = link(record_url(Worker, worker.pk), name)
+    return format_html("{} <small>token {}</small>", name, edge.fence_token)
 
 
 def _window(edge: Transition, about: Sequence[ToolObservation]) -> Cell:

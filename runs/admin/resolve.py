@@ -31,7 +31,14 @@ from runs.admin.show import (
     visible,
     when,
 )
-from runs.errors import AlreadySettled, InvalidInput, RunHeld, RunsError, StillInFlight
+from runs.errors import (
+    AlreadySettled,
+    InvalidInput,
+    ProvenCommitted,
+    RunHeld,
+    RunsError,
+    StillInFlight,
+)
 from runs.models import NAME, TEXT_LIMIT, ToolOperation
 from runs.requests import MalformedJson, read_json
 from runs.resolution import resolve_operation
@@ -150,7 +157,7 @@ def _settle(request: HttpRequest, operation: ToolOperation, form: Form) -> int:
             sentence = "Choose one of the three."
         form.errors[name if name in FIELDS else "evidence"] = visible(sentence)
         return 400
-    except (AlreadySettled, StillInFlight, RunHeld) as error:
+    except (AlreadySettled, StillInFlight, ProvenCommitted, RunHeld) as error:
         form.other = visible(str(error))
         return 409
     except RunsError as error:

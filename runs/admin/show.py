@@ -29,6 +29,7 @@ from runs.models import (
     ToolObservation,
     ToolOperation,
     Transition,
+    Worker,
 )
 from runs.shapes import MARKS
 from runs.state import OperationStatus, RunState
@@ -45,6 +46,7 @@ Row = (
     | Checkpoint
     | Transition
     | Incident
+    | Worker
 )
 
 NOTHING: Final = "–"

@@ -10,6 +10,7 @@ from examples.shop.provider_process import provider_process
 from tests.conformance.kit_tools import Shop, count_notes, new_refund, note_tool, notes_table
 from tools import EffectType
 from tools.testing import Report
+from tools.testing.catalogue import FAULTS
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs/reference/effects-under-faults.md"
 # How often is asked before something is settled depends on the machine.
@@ -18,8 +19,21 @@ COLUMNS: Final = ("fault", "sends", "effects", "ended as", "verdict", "why")
 Example = Callable[[ExitStack, Path], dict[str, Any]]
 
 
-def section_of(report: Report) -> str:
-    """The report's part of the page. How an effect was proven may differ, and is left out."""
+def written_table(heading: str) -> str:
+    """The table below a heading of the page."""
+    _, _, below = PAGE.read_text().partition(f"\n## {heading}\n")
+    section = below.partition("\n## ")[0]
+    return "\n".join(line for line in section.splitlines() if line.startswith("|"))
+
+
+def table_of_faults() -> str:
+    """What each fault does, as the page lists it."""
+    rows = [f"| `{fault.name}` | {fault.says} |" for fault in FAULTS]
+    return "\n".join(["| fault | what happens |", "|---|---|", *rows])
+
+
+def table_of(report: Report) -> str:
+    """The report as the page shows it. How an effect was proven may differ, and is left out."""
     rows = [
         dataclasses.replace(row, why="") if row.ended == "COMMITTED" else row for row in report.rows
     ]

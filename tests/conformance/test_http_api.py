@@ -4,15 +4,17 @@ The API is the shop's payment provider in its own process, with and without resp
 effects are counted in its ledger.
 """
 
+import os
 import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from examples.shop.provider_process import ProviderProcess, provider_process
 from tests.conformance.calls import Operation
@@ -26,6 +28,7 @@ from tests.conformance.targets.fault_proxy import (
     ResetBefore,
 )
 from tests.conformance.targets.loopback import free_port
+from tests.processes import Program
 from tools import EffectType, Provider
 from tools.catalog.http_api import FindInList, HttpApi, Says, http_tool
 from tools.execution import wait_until_back
@@ -59,12 +62,6 @@ class RefundOrder(BaseModel):
 class Refund(BaseModel):
     refund_id: str
     amount: str
-
-
-class OneOrder(BaseModel):
-    """Look an order up."""
-
-    order_id: Annotated[str, Field(min_length=1, description="as on the invoice")]
 
 
 @pytest.fixture(scope="module")
@@ -150,27 +147,6 @@ def test_an_api_that_wants_it_gets_the_fencing_token_and_a_quoted_key(
     assert (seen.headers["X-Key"], seen.headers["Fence-Token"]) == (f'"{refund.id}"', "1")
 
 
-def test_a_read_carries_no_key_and_is_described_by_its_model(proxy: FaultProxy) -> None:
-    read = http_tool(
-        api=books(),
-        name="order",
-        effect_type=EffectType.READ,
-        method="GET",
-        path="/orders/{order_id}",
-        arguments=OneOrder,
-    )
-    outcome = Operation("order", {"order_id": "17"}).send()
-    assert isinstance(outcome, Committed)
-    assert isinstance(outcome.result, dict)
-    assert outcome.result["paid"] == "42.00"
-    (seen,) = proxy.seen()
-    assert "Idempotency-Key" not in seen.headers
-    spec = read.spec  # type: ignore[attr-defined]
-    assert spec.description == "Look an order up."
-    declared = spec.arguments_schema()["properties"]["order_id"]
-    assert declared == {"type": "string", "minLength": 1, "description": "as on the invoice"}
-
-
 # -- The answer is lost ---------------------------------------------------------------
 
 
@@ -253,9 +229,18 @@ def test_only_the_documented_refusal_is_a_rejection(
 
 @pytest.mark.parametrize("status", [301, 302, 400, 401, 404, 409, 422, 425, 429, 500, 503])
 def test_every_other_status_is_unknown(status: int, refund: Operation, proxy: FaultProxy) -> None:
-    proxy.next(AnswerInstead(status=status, body=b'{"error": "?"}'), method="POST")
+    made = b'{"refund_id": "re_1", "amount": "12.50"}'
+    proxy.next(AnswerInstead(status=status, body=made), method="POST")
     assert isinstance(refund.send(), Unknown)
     assert proxy.forwarded(method="POST") == 1
+
+
+@pytest.mark.parametrize("status", [301, 303, 307, 308])
+def test_no_redirect_is_followed(status: int, refund: Operation, proxy: FaultProxy) -> None:
+    elsewhere = AnswerInstead(status=status, location=f"{proxy.url}/refunds", forward=False)
+    proxy.next(elsewhere, method="POST")
+    assert isinstance(refund.send(), Unknown)
+    assert proxy.forwarded() == 0
 
 
 def test_a_500_that_is_kept_for_the_key_stays_unknown_and_is_looked_up(
@@ -353,12 +338,25 @@ def test_the_token_is_not_in_what_is_told_of_an_answer(
     assert "4711" not in outcome.reason
 
 
+IN_A_PROCESS_OF_ITS_OWN = """
+from tests.conformance.test_http_api import declare_refund, new_refund
+
+declare_refund()
+print(new_refund().send())
+"""
+
+
 def test_no_proxy_of_the_environment_stands_between(
-    refund: Operation, monkeypatch: pytest.MonkeyPatch
+    proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
-    assert isinstance(refund.send(), Committed)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    log = tmp_path / "sender.log"
+    with Program("-c", IN_A_PROCESS_OF_ITS_OWN, env=os.environ, log=log) as sender:
+        assert sender.wait() == 0, sender.said
+        assert "Committed" in sender.said
 
 
 def test_a_slow_name_service_makes_nothing_leave_after_the_deadline(

@@ -31,6 +31,12 @@ class Thing(BaseModel):
     note: str | None = None
 
 
+class OneOrder(BaseModel):
+    """Look an order up."""
+
+    order_id: Annotated[str, Field(min_length=1, description="as on the invoice")]
+
+
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProviderProcess]:
     with provider_process(tmp_path_factory.mktemp("provider") / "ledger.sqlite3") as process:
@@ -113,6 +119,26 @@ def test_without_a_body_declared_the_rest_goes_under_its_own_names(proxy: FaultP
     post, delete = proxy.seen()
     assert json.loads(post.body) == {"size": 2, "note": None}
     assert (delete.path, delete.body) == ("/things/a?size=2", b"")
+
+
+def test_a_read_carries_no_key_and_is_described_by_its_model(proxy: FaultProxy) -> None:
+    read = declare(
+        proxy.url,
+        name="order",
+        effect_type=EffectType.READ,
+        method="GET",
+        path="/orders/{order_id}",
+        arguments=OneOrder,
+    )
+    outcome = Operation("order", {"order_id": "17"}).send()
+    assert isinstance(outcome, Committed)
+    assert isinstance(outcome.result, dict)
+    assert outcome.result["paid"] == "42.00"
+    (seen,) = proxy.seen()
+    assert "Idempotency-Key" not in seen.headers
+    assert read.spec.description == "Look an order up."
+    declared = read.spec.arguments_schema()["properties"]["order_id"]
+    assert declared == {"type": "string", "minLength": 1, "description": "as on the invoice"}
 
 
 # -- What is refused when it is declared ----------------------------------------------

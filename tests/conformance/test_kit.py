@@ -11,7 +11,7 @@ import pytest
 
 from examples.shop.provider_process import provider_process
 from runs.agents import all_agents
-from tests.conformance.kit_page import EXAMPLES, PAGE, section_of
+from tests.conformance.kit_page import EXAMPLES, table_of, table_of_faults, written_table
 from tests.conformance.kit_planted import PLANTED, note_by_another_connection
 from tests.conformance.kit_tools import Shop, count_notes, new_refund, notes_table
 from tools import EffectType
@@ -47,9 +47,11 @@ def test_a_sound_tool_keeps_its_promise_under_every_fault_as_the_page_says(
     with ExitStack() as under:
         report = check(**EXAMPLES[effect_type](under, tmp_path))
     assert_sound(report)
-    written = tmp_path / PAGE.name
-    written.write_text(section_of(report))
-    assert section_of(report) in PAGE.read_text(), f"put {written} into {PAGE}"
+    assert written_table(effect_type) == table_of(report)
+
+
+def test_the_page_says_what_each_fault_does() -> None:
+    assert written_table("The faults") == table_of_faults()
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -4,7 +4,10 @@ Against npm's stripe-stateful-mock, which honours keys, and PyPI's localstripe, 
 them, each in a process of its own; effects are counted by asking them.
 """
 
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +24,10 @@ from tests.conformance.targets.fault_proxy import (
 )
 from tests.conformance.targets.loopback import free_port
 from tests.conformance.targets.stripes import API_KEY, Localstripe, StatefulStripe, Stripe
+from tests.processes import Program
 from tools import EffectType
 from tools.catalog.stripe_refunds import refund_tool
+from tools.errors import InvalidArguments
 from tools.outcome import Committed, Refused, Unknown, Unsent
 
 MISMATCH = b'{"error": {"type": "idempotency_error", "message": "other parameters"}}'
@@ -36,7 +41,7 @@ def stateful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stripe]:
 
 
 @pytest.fixture(scope="module")
-def localstripe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stripe]:
+def localstripe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Localstripe]:
     with Localstripe(log_dir=tmp_path_factory.mktemp("localstripe")) as stripe:
         yield stripe
 
@@ -206,6 +211,26 @@ def test_a_home_that_cannot_be_found_is_nothing_sent(
     assert proxy.forwarded() == 0
 
 
+def test_a_missing_sdk_sent_nothing_and_names_its_extra(
+    refund: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "stripe", None)
+    outcome = refund.send()
+    assert isinstance(outcome, Unsent)
+    assert 'pip install "agentops[stripe]"' in outcome.reason
+
+
+def test_the_sdk_is_not_loaded_before_a_call(tmp_path: Path) -> None:
+    code = """
+import sys
+from tools.catalog.stripe_refunds import refund_tool
+refund_tool(account="acct_1")
+assert "stripe" not in sys.modules
+"""
+    with Program("-c", code, env=os.environ, log=tmp_path / "declare.log") as declare:
+        assert declare.wait() == 0, declare.said
+
+
 def test_a_look_up_reads_the_list_to_its_end(
     refund: Operation, charge: str, proxy: FaultProxy, stateful: Stripe
 ) -> None:
@@ -252,3 +277,35 @@ def test_a_stripe_that_ignores_keys_is_asked_once_and_looked_up(
         found = refund.look_up()
         assert len(found.also) == 1
         assert len(localstripe.refunds(charge)) == 2
+
+
+def test_a_payment_intent_is_refunded_and_looked_up_as_one(
+    localstripe: Localstripe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRIPE_API_KEY", API_KEY)
+    intent, charge = localstripe.payment_intent(100_00)
+    refund_tool(account="acct_1", api_base=localstripe.url)
+    refund = Operation("stripe_refund", {"payment_intent": intent, "amount": 10_00})
+    assert refund.look_up().verdict == "not_found"
+    outcome = refund.send()
+    assert isinstance(outcome, Committed)
+    (made,) = localstripe.refunds(charge)
+    assert outcome.external_ref == made["id"]
+    assert refund.look_up().external_ref == made["id"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"payment_intent": "ch_1"},
+        {"payment_intent": "pi_1/../ch_1"},
+        {"payment_intent": "pi_1", "amount": 0},
+        {"payment_intent": "pi_1", "amount": "10"},
+        {"payment_intent": "pi_1", "reason": "because"},
+        {"payment_intent": "pi_1", "charge": "ch_1"},
+    ],
+)
+def test_arguments_that_stripe_could_read_otherwise_are_refused(wrong: dict[str, Any]) -> None:
+    refund_tool(account="acct_1")
+    with pytest.raises(InvalidArguments):
+        Operation("stripe_refund", {"amount": 1} | wrong)

@@ -29,13 +29,15 @@ from tests.crash.laws import (
     wait_until_finished,
     wait_until_not_found,
 )
-from tests.processes import Celery, Program
+from tests.processes import Celery, Program, wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
 NO_LOOK_UP = "the tool has no look-up"
 # When a call with a second's deadline would be settled, had its sender ended with it.
 WELL_SETTLED = timedelta(seconds=3)
+# A worker that stands still once it has let the run go.
+ONE_TURN = "run_released:1:SIGSTOP"
 # Until a worker process has started and works.
 STARTED = 40.0
 
@@ -199,30 +201,33 @@ def test_a_worker_stopped_right_before_its_request_and_replaced_sends_nothing_wh
     assert len(shop.books.effects) == 2
 
 
-@pytest.mark.parametrize("agent", ["crash_unkeyed_sleepy", "crash_unkeyed_blind_sleepy"])
+@pytest.mark.parametrize("declared", [SIGHTED, BLIND], ids=["keys ignored", "and no look-up"])
 def test_a_request_that_leaves_a_woken_worker_too_late_is_the_only_one(
-    agent: str, keyless: ProviderProcess, start_agent: StartRun, work: Work
+    declared: Declared, books: Books, start_agent: StartRun, work: Work
 ) -> None:
     """Scenario 4: it stands still after the last look at its lease, where no check can help.
 
-    So the replacement must not have sent while the one that stands still may go on.
+    So the replacement must not have sent while the one that stands still may go on. What
+    settles it is the sleeper's word alone: nobody's end is known, for both stand still then.
     """
-    books = Books(keyless)
-    run = start_agent(agent)
-    sleeper = work(run, at=keyless)
+    provider = books.provider
+    run = start_agent(f"{declared.agent}_sleepy")
+    sleeper = work(run, at=provider, fault="late_evidence:1:SIGSTOP")
     sleeper.wait_until_stopped_or_ended()
-    replacement = work(run, at=keyless)
+    replacement = work(run, at=provider, fault="" if declared.can_look_up else ONE_TURN)
     operation = ToolOperation.objects.get(run=run)
-    if agent == "crash_unkeyed_sleepy":
+    if declared.can_look_up:
         wait_until_not_found(operation, after=WELL_SETTLED)
     else:
-        assert replacement.wait() == LEFT_TO_A_PERSON, replacement.said
+        replacement.wait_until_stopped_or_ended()
         assert_left_to_a_person(run.id, books, why=NO_LOOK_UP)
     assert not books.sent
     sleeper.go_on()
-    assert sleeper.wait() in (0, LEFT_TO_A_PERSON), sleeper.said
-    # Whoever comes next finds its late word.
-    assert work(run, at=keyless).wait() == 0
+    late = operation.observations.filter(source="stale_worker", verdict="committed")
+    wait_until(late.exists, what="the sleeper's late word is written")
+    sleeper.wait_until_stopped_or_ended()
+    assert sleeper.lives, sleeper.said
+    assert work(run, at=provider).wait() == 0
     run.refresh_from_db()
     assert run.state == RunState.COMPLETED
     assert_honest(run.id, books)

@@ -299,6 +299,7 @@ def hear_late(run: AgentRun, verdict: str, **said: Any) -> None:
     """A worker that lost its lease comes back with what it learned: here of the newest send."""
     operation = operation_of(run)
     about: dict[str, Any] = {
+        "source": ToolObservation.Source.WORKER,
         "attempt": operation.attempts,
         "fence_token": operation.fence_token,
         "window": {"returned_at": ask("SELECT now()").isoformat()},
@@ -308,7 +309,6 @@ def hear_late(run: AgentRun, verdict: str, **said: Any) -> None:
             ToolObservation(
                 operation_id=operation.id,
                 run_id=run.id,
-                source=ToolObservation.Source.WORKER,
                 verdict=verdict,
                 **about | said,
             )

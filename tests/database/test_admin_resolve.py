@@ -3,82 +3,40 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from django.utils import timezone
 
 from runs.access import operator
-from runs.admin.evidence import LOOK_UPS
 from runs.admin.resolve import CHOICES
 from runs.engine import advance
-from runs.models import AgentRun, ToolObservation, ToolOperation, Transition, Worker
+from runs.models import AgentRun
 from runs.resolution import Outcome, resolve_operation
 from tests.database.admin_pages import browser_of, person
-from tests.database.stories import SECRET, Start, parked_run, reconciled_run, taken_over_run
-from tools import registry
+from tests.database.resolving import (
+    WORD,
+    Source,
+    Verdict,
+    observe,
+    opened,
+    page_of,
+    question_of,
+    send,
+    standing,
+)
+from tests.database.stories import Start, parked_run, reconciled_run
 
 # The engine commits for real.
 pytestmark = pytest.mark.django_db(transaction=True)
-
-WORD = {"outcome": "committed", "evidence": "seen in the ledger, entry 5"}
-Source, Verdict = ToolObservation.Source, ToolObservation.Verdict
 
 
 @pytest.fixture
 def clerk() -> Client:
     """Somebody who may settle, and see operations."""
     return browser_of(person("resolve_operation", "view_tooloperation"))
-
-
-def page_of(run: AgentRun) -> str:
-    return reverse("admin:runs_tooloperation_change", args=[run.operations.get().pk])
-
-
-def question_of(run: AgentRun) -> str:
-    return reverse("admin:runs_tooloperation_resolve", args=[run.operations.get().pk])
-
-
-def opened(client: Client, run: AgentRun) -> str:
-    answer = client.get(question_of(run))
-    assert answer.status_code == 200
-    return answer.content.decode()
-
-
-def mark_in(page: str) -> str:
-    found = re.search(r'name="mark" value="([\d.]+)"', page)
-    assert found is not None
-    return found[1]
-
-
-def send(client: Client, run: AgentRun, page: str | None = None, **said: str) -> Any:
-    """Fill in and send the form of a page, by default of one opened just now."""
-    mark = mark_in(page if page is not None else opened(client, run))
-    return client.post(question_of(run), {**WORD, **said, "mark": mark})
-
-
-def observe(run: AgentRun, **what: Any) -> ToolObservation:
-    """Write down one more thing learned about the run's operation."""
-    given = {"source": Source.LOOK_UP, "verdict": Verdict.NOT_FOUND, "attempt": 1, "fence_token": 1}
-    return ToolObservation.objects.create(
-        run=run, operation=run.operations.get(), **{**given, **what}
-    )
-
-
-def standing(run: AgentRun) -> tuple[Any, ...]:
-    run.refresh_from_db()
-    return (
-        run.version,
-        run.fence_token,
-        run.operations.get().status,
-        Transition.objects.count(),
-        ToolObservation.objects.count(),
-    )
 
 
 # -- Getting there -----------------------------------------------------------------------
@@ -134,155 +92,6 @@ def test_an_operation_that_is_gone_is_named(clerk: Client) -> None:
         missing = f"{reverse('admin:runs_tooloperation_changelist')}{key}/resolve/"
         answer = clerk.post(missing, WORD, follow=True)
         assert "There is no operation" in answer.content.decode()
-
-
-# -- The evidence --------------------------------------------------------------------------
-
-
-def test_the_evidence_comes_before_the_question(clerk: Client, start: Start) -> None:
-    run = parked_run(start)
-    observe(run, detail="only the first page")
-    observe(run, source=Source.STALE_WORKER, verdict=Verdict.UNKNOWN, detail="still nothing")
-    page = opened(clerk, run)
-    places = [
-        page.index(text)
-        for text in (
-            "Sends</h3>",
-            "no answer for [redacted]",
-            "Look-ups</h3>",
-            "only the first page",
-            "Late answers, take-overs and words of persons</h3>",
-            "still nothing",
-            "What is uncertain</h3>",
-            'name="outcome"',
-            'name="evidence"',
-            'name="external_ref"',
-            'name="result"',
-            "Settle it",
-        )
-    ]
-    assert places == sorted(places)
-
-
-def test_each_send_shows_its_worker_its_window_and_whether_it_may_still_land(
-    clerk: Client, start: Start
-) -> None:
-    run = parked_run(start)
-    seen = run.operations.get().observations.get()
-    assert seen.window is not None
-    page = opened(clerk, run)
-    row = row_of(page, "send", "1")
-    assert "first" in row["worker"]
-    assert "token 1" in row["worker"]
-    for mark in ("opened_at", "deadline"):
-        assert seen.window[mark] in row["on its way"]
-    assert "came back" in row["its sender"]
-    assert "yes</span> over" in row["may still be in flight"]
-    assert "An earlier send may still take effect" in page
-
-
-def test_a_sender_that_is_not_known_to_have_ended_is_warned_about_until_it_is(
-    clerk: Client, start: Start
-) -> None:
-    run = parked_run(start)
-    operation = run.operations.get()
-    # A second send, by a worker that nobody heard from again.
-    ToolOperation.objects.filter(pk=operation.pk).update(attempts=2, fence_token=2)
-    ToolOperation.objects.filter(pk=operation.pk).update(settles_at=Now() - timedelta(days=1))
-    Transition.objects.create(
-        run=run,
-        operation=operation,
-        version=run.version,
-        event="SEND_AGAIN",
-        from_state="UNKNOWN",
-        to_state="RUNNING",
-        actor="second",
-        fence_token=2,
-        step_number=1,
-        attempt=2,
-    )
-    row = row_of(opened(clerk, run), "send", "2")
-    assert "not known to have ended" in row["its sender"]
-    assert "yes: its bytes may even leave yet" in row["may still be in flight"]
-    assert "The process that sent it (second) is not known to have ended" in opened(clerk, run)
-
-    long_ago = timezone.now() - timedelta(days=2)
-    Worker.objects.create(
-        name="second",
-        host="a",
-        pid=1,
-        ended_at=long_ago,
-        ended_by=Worker.EndedBy.OPERATOR,
-        evidence="its machine is off <b>",
-    )
-    row = row_of(opened(clerk, run), "send", "2")
-    assert "ended" in row["its sender"]
-    assert "its machine is off &lt;b&gt;" in row["its sender"]
-    assert row["may still be in flight"] == "no"
-    assert "is not known to have ended: it may" not in opened(clerk, run)
-
-
-def test_each_look_up_says_what_it_counts_for(clerk: Client, start: Start) -> None:
-    run = parked_run(start)
-    for verdict in (Verdict.NOT_FOUND, Verdict.INDETERMINATE, Verdict.FAILED):
-        observe(run, verdict=verdict, detail=f"it is {verdict}")
-    rows = [row for row in rows_of(opened(clerk, run)) if "which counts for" in row]
-    assert [row["in its words"] for row in rows] == [
-        '<q class="ao-said">it is failed</q>',
-        '<q class="ao-said">it is indeterminate</q>',
-        '<q class="ao-said">it is not_found</q>',
-    ]
-    assert "the look-up itself failed" in rows[0]["which counts for"]
-    assert "no proof" in rows[2]["which counts for"]
-
-
-def test_a_take_over_says_who_took_over(clerk: Client, start: Start) -> None:
-    run = taken_over_run(start)
-    (row,) = [row for row in rows_of(opened(clerk, run)) if "learned from" in row]
-    assert "second" in row["learned from"]
-    assert "sender is gone" in row["in its words"]
-
-
-def test_words_of_others_are_quoted_escaped_and_without_secrets(
-    clerk: Client, start: Start
-) -> None:
-    run = parked_run(start)
-    hostile = f"<script>alert(1)</script> \u202egnp.exe {SECRET}"
-    observe(run, source=Source.STALE_WORKER, verdict=Verdict.REJECTED, detail=hostile)
-    observe(run, verdict=Verdict.INDETERMINATE, detail=hostile, result={"card": SECRET})
-    page = opened(clerk, run)
-    assert "<script>alert" not in page
-    assert "\u202e" not in page
-    assert SECRET not in page
-    said = r'<q class="ao-said">&lt;script&gt;alert(1)&lt;/script&gt; \u202egnp.exe [redacted]</q>'
-    assert page.count(said) == 2
-    assert "Words in quotation marks come from a tool or a provider" in page
-
-
-def test_the_page_opens_where_the_tool_is_no_longer_known(clerk: Client, start: Start) -> None:
-    run = parked_run(start)
-    with registry.isolated_registry():
-        page = opened(clerk, run)
-    assert "its tool is not registered" in page
-
-
-def test_the_page_costs_the_same_however_much_is_known(clerk: Client, start: Start) -> None:
-    run = parked_run(start)
-
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as sent:
-            opened(clerk, run)
-        return len(sent)
-
-    queries()
-    few = queries()
-    for number in range(LOOK_UPS + 5):
-        observe(run, detail=f"look-up {number}")
-        observe(run, source=Source.STALE_WORKER, verdict=Verdict.UNKNOWN)
-    assert queries() == few
-    page = opened(clerk, run)
-    assert page.count('data-label="which counts for"') == LOOK_UPS
-    assert f"The newest {LOOK_UPS} are shown; see all" in page
 
 
 # -- The answer ------------------------------------------------------------------------------
@@ -398,6 +207,16 @@ def test_an_answer_on_the_ground_of_old_evidence_is_asked_for_again(
     assert send(clerk, run, shown, outcome="committed").status_code == 302
 
 
+def test_what_the_evidence_proves_cannot_be_denied(clerk: Client, start: Start) -> None:
+    run = parked_run(start)
+    observe(run, source=Source.STALE_WORKER, verdict=Verdict.COMMITTED, external_ref="re_5")
+    answer = send(clerk, run, outcome="not_committed")
+    assert answer.status_code == 409
+    assert "proves that it happened (re_5)" in answer.content.decode()
+    assert run.operations.get().status == "UNKNOWN"
+    assert send(clerk, run, outcome="committed").status_code == 302
+
+
 def test_look_ups_that_prove_nothing_do_not_disturb(clerk: Client, start: Start) -> None:
     run = parked_run(start)
     page = opened(clerk, run)
@@ -462,15 +281,3 @@ def test_every_field_has_a_label_and_the_choices_a_legend(clerk: Client, start: 
     for name in " ".join(described).split():
         assert f'id="{name}"' in page
     assert not re.findall(r'(?:src|href|action)="(?:https?:)?//[^"]*"', page)
-
-
-def rows_of(page: str) -> list[dict[str, str]]:
-    """Every table row of a page as its labelled cells."""
-    rows = re.findall(r"<tr>(<td.*?)</tr>", page, re.DOTALL)
-    cell = re.compile(r'<td data-label="([^"]*)"><div class="ao-cell">(.*?)</div></td>', re.DOTALL)
-    return [dict(cell.findall(row)) for row in rows]
-
-
-def row_of(page: str, label: str, value: str) -> dict[str, str]:
-    (found,) = [row for row in rows_of(page) if row.get(label) == value]
-    return found

@@ -26,6 +26,7 @@ REQUEST_ERRORS = {
     runs.WrongState(run_id="r", state="COMPLETED", request="cancel"): 409,
     runs.AlreadySettled(operation_id="o", status="COMMITTED"): 409,
     runs.StillInFlight(operation_id="o", until=datetime(2026, 1, 1, tzinfo=UTC)): 409,
+    runs.ProvenCommitted(operation_id="o", source="a look-up", external_ref="re_1"): 409,
     runs.RunHeld(run_id="r", operation_id="o"): 409,
     InvalidRequest([tools.Problem("agent", "", "it is required")]): 400,
     MalformedJson(field="body", why="it is empty"): 400,

@@ -176,8 +176,9 @@ def test_a_call_that_ended_is_no_longer_in_flight_though_another_is() -> None:
     with at_it(call_elsewhere, key="k2"):
         with pytest.raises(OSError, match="lost"):
             call_elsewhere(lose)
+        # Asked on another session than the one that held it.
         with pytest.raises(OutcomeUnknown):
-            call_elsewhere(never)
+            call(never)
 
 
 def sessions() -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from django.db import IntegrityError
 
 from runs import events
@@ -36,8 +37,6 @@ pytestmark = ON_DATABASE
 
 Start = Callable[..., AgentRun]
 
-
-import pytest
 
 RE_1, RE_2 = "re_1", "re_2"
 

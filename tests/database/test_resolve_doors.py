@@ -166,6 +166,26 @@ def test_while_a_send_is_on_its_way_only_an_effect_can_be_known(api: Caller, sta
     assert api.post(address(run), GOOD).status_code == 200
 
 
+def test_what_our_own_evidence_proves_cannot_be_denied(api: Caller, start: Start) -> None:
+    run = parked_run(start)
+    ToolObservation.objects.create(
+        run=run,
+        operation=run.operations.get(),
+        source=ToolObservation.Source.STALE_WORKER,
+        verdict=ToolObservation.Verdict.COMMITTED,
+        external_ref="re_5",
+        attempt=1,
+        fence_token=1,
+    )
+    before = written()
+    for outcome in ("not_committed", "rejected"):
+        answer = api.post(address(run), {"outcome": outcome, "evidence": "no entry"})
+        assert answer.status_code == 409
+        assert answer.json()["type"].endswith("proven-committed")
+    assert written()[1:] == before[1:]
+    assert api.post(address(run), GOOD).status_code == 200
+
+
 def test_a_run_that_a_worker_holds_is_to_be_tried_again(api: Caller, start: Start) -> None:
     run = parked_run(start)
     hold(run)

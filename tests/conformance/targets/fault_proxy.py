@@ -74,6 +74,7 @@ class AnswerInstead:
     status: int = 500
     body: bytes = b'{"error": "spoiled on the way"}'
     content_type: str = "application/json"
+    location: str = ""
     forward: bool = True
 
 
@@ -273,7 +274,9 @@ class _Handler(BaseHTTPRequestHandler):
                 if instead.forward:
                     with self._forward(body) as answer:
                         answer.read()
-                self._send(instead.status, [("Content-Type", instead.content_type)], instead.body)
+                headers = [("Content-Type", instead.content_type)]
+                headers += [("Location", instead.location)] if instead.location else []
+                self._send(instead.status, headers, instead.body)
             case HalfBody():
                 with self._forward(body) as answer:
                     said = answer.read()

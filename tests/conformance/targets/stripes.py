@@ -97,8 +97,17 @@ class Localstripe(Stripe):
         super().__init__(Program("-m", MODULE, env=os.environ, log=log, name="localstripe"))
 
     def charge(self, amount: int) -> str:
+        data = {"amount": str(amount), "currency": "usd", "source": self._card()}
+        return str(self._post("charges", data)["id"])
+
+    def payment_intent(self, amount: int) -> tuple[str, str]:
+        """The ids of a new payment intent that was paid, and of its charge."""
+        data = {"amount": str(amount), "currency": "usd", "payment_method": self._card()}
+        intent = str(self._post("payment_intents", data)["id"])
+        paid = self._post(f"payment_intents/{intent}/confirm", {})
+        return intent, str(paid["latest_charge"]["id"])
+
+    def _card(self) -> str:
         card = {"number": "4242424242424242", "exp_month": "12", "exp_year": "2040", "cvc": "123"}
         fields = {f"card[{name}]": value for name, value in card.items()}
-        method = self._post("payment_methods", {"type": "card", **fields})["id"]
-        data = {"amount": str(amount), "currency": "usd", "source": str(method)}
-        return str(self._post("charges", data)["id"])
+        return str(self._post("payment_methods", {"type": "card", **fields})["id"])
