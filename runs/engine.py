@@ -35,7 +35,7 @@ from runs.operations import (
     open_operation,
     perform,
 )
-from runs.planning import plan_operations
+from runs.planning import plan_operations, tool_versions
 from runs.reconciliation import reconcile
 from runs.state import RUN_EDGES, OperationEvent, OperationStatus, RunEvent, RunState
 from runs.work import Work, begin, load, to_observed
@@ -231,7 +231,7 @@ def _record(
         body=body,
         decider=bound_text(agent.decider_name, 100),
         agent_version=agent.version,
-        tool_versions=_tool_versions(calls),
+        tool_versions=tool_versions(calls),
         failures_before=failures,
     )
     work.move(RunEvent.RECORD_DECISION)
@@ -383,16 +383,6 @@ def _served_agent(work: Work) -> Agent | None:
         return get_agent(work.agent)
     except UnknownAgent:
         return None
-
-
-def _tool_versions(calls: tuple[decisions.ToolCall, ...]) -> dict[str, str]:
-    versions = {}
-    for name in {call.tool for call in calls}:
-        try:
-            versions[name] = get_tool(name).version
-        except UnknownTool:
-            continue
-    return versions
 
 
 def _is_served(tool: str) -> bool:

@@ -53,6 +53,17 @@ def plan_operations(
     return planned
 
 
+def tool_versions(calls: Sequence[ToolCall]) -> dict[str, str]:
+    """By name: the version of each tool that the calls name and this process serves."""
+    versions = {}
+    for name in {call.tool for call in calls}:
+        try:
+            versions[name] = get_tool(name).version
+        except UnknownTool:
+            continue
+    return versions
+
+
 def _plan(
     work: Work, *, agent: Agent, ordinal: int, call: ToolCall, taken: Mapping[str, str]
 ) -> ToolOperation:

@@ -4,7 +4,7 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 import pgtrigger.compiler
 import pgtrigger.migrations
-import runs.models
+import runs.models.operations
 import runs.state
 import uuid_utils.compat
 from django.db import migrations, models
@@ -215,7 +215,9 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    runs.models.OperationIdField(max_length=64, primary_key=True, serialize=False),
+                    runs.models.operations.OperationIdField(
+                        max_length=64, primary_key=True, serialize=False
+                    ),
                 ),
                 ("step_number", models.IntegerField()),
                 (

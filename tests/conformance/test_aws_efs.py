@@ -66,7 +66,9 @@ def test_an_answer_lost_after_the_commit_is_unknown_and_found(
     assert (found.verdict, found.external_ref) == ("committed", one["FileSystemId"])
 
 
-@pytest.mark.parametrize("fault", [LoseAnswer(reset=True), HalfBody(), AnswerInstead(status=500)])
+@pytest.mark.parametrize(
+    "fault", [LoseAnswer(reset=True), HalfBody(), AnswerInstead(500), AnswerInstead(200)]
+)
 def test_a_repeat_after_a_lost_answer_adopts_the_first_file_system(
     create: Operation, moto: MotoServer, proxy: FaultProxy, fault: LoseAnswer | HalfBody
 ) -> None:

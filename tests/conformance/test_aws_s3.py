@@ -107,10 +107,11 @@ def test_an_answer_after_the_deadline_is_unknown_and_found(
     assert moto.versions(bucket, "a") == 1
 
 
-def test_an_error_answered_after_the_commit_is_unknown_and_not_sent_again_by_boto(
-    put: Operation, moto: MotoServer, bucket: str, proxy: FaultProxy
+@pytest.mark.parametrize("status", [200, 500, 503])
+def test_an_answer_that_proves_nothing_is_unknown_and_not_sent_again_by_boto(
+    put: Operation, moto: MotoServer, bucket: str, proxy: FaultProxy, status: int
 ) -> None:
-    proxy.next(AnswerInstead(status=500), method="PUT", times=3)
+    proxy.next(AnswerInstead(status=status), method="PUT", times=3)
     assert isinstance(put.send(), Unknown)
     assert proxy.forwarded(method="PUT") == 1
     assert moto.versions(bucket, "a") == 1

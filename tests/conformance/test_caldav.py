@@ -123,6 +123,20 @@ def test_an_answer_that_proves_nothing_is_unknown_and_nothing_is_repeated(
     assert event.look_up().verdict == "committed"
 
 
+@pytest.mark.parametrize(("forward", "outcome"), [(True, Committed), (False, Unknown)])
+def test_a_success_that_creates_nothing_by_the_standard_is_looked_at(
+    event: Operation,
+    radicale: Radicale,
+    calendar: str,
+    proxy: FaultProxy,
+    forward: bool,
+    outcome: type,
+) -> None:
+    proxy.next(AnswerInstead(status=200, body=b"<html>", forward=forward), method="PUT")
+    assert isinstance(event.send(), outcome)
+    assert len(radicale.events(calendar)) == forward
+
+
 def test_something_else_at_the_address_is_left_alone_and_refuses_the_event(
     event: Operation, radicale: Radicale, calendar: str
 ) -> None:

@@ -19,6 +19,7 @@ from runs.models import AgentRun
 from tests.crash.driving import Assignment
 from tests.crash.faultapp.agents import AGENTS
 from tests.crash.forked import Child, fork_server, fork_worker
+from tests.crash.things import Things
 from tests.processes import Celery, of_this_test
 from tools import registry
 
@@ -122,7 +123,7 @@ def work(forks: None, provider: ProviderProcess, new_log: NewLog) -> Iterator[Wo
             *,
             fault: str = "",
             lease_seconds: float = 1.0,
-            at: ProviderProcess = provider,
+            at: ProviderProcess | Things = provider,
         ) -> Child:
             assignment = Assignment(
                 run_id=run.id,

@@ -265,11 +265,11 @@ def test_looks_become_rarer_and_end_with_the_watch(start: Start) -> None:
         waits.append(_pass_until_watched(run))
         assert len(_watch_due()) == 1
         assert len(waits) < 60
-    assert waits[:2] == pytest.approx([60, 60], abs=2)
+    assert all(40 < wait <= 60 for wait in waits[:2])
     # Half as long again each time, until the end cuts the last one.
-    assert all(later >= earlier - 2 for earlier, later in pairwise(waits[:-1]))
+    assert all(later >= earlier - 20 for earlier, later in pairwise(waits[:-1]))
     assert waits[-2] > 3600
-    assert sum(waits) == pytest.approx(until, abs=10)
+    assert sum(waits) == pytest.approx(until, abs=300)
     assert len(look_up.calls) == 1 + len(waits) < 25
     let_pass(hours=48)
     assert watch.find_due() == []

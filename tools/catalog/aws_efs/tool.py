@@ -16,6 +16,7 @@ from tools.call import Call
 from tools.catalog.aws import AlreadyThere, ask, client_error, error_code, send_once
 from tools.catalog.aws_efs.provider import AWS_EFS
 from tools.catalog.declared import Declared
+from tools.catalog.sending import UnreadableAnswer
 from tools.declarations import EffectType
 from tools.errors import ToolError
 from tools.reconciled import Reconciled
@@ -137,7 +138,8 @@ def _fixed(call: Call) -> dict[str, Any]:
 
 
 def _described(one: Any) -> FileSystem:
-    identity = str(one["FileSystemId"])
-    return FileSystem(
-        file_system_id=identity, state=str(one["LifeCycleState"]), external_ref=identity
-    )
+    identity = str(one.get("FileSystemId", ""))
+    if not identity:
+        raise UnreadableAnswer("there is no FileSystemId in it")
+    state = str(one.get("LifeCycleState", "unknown"))
+    return FileSystem(file_system_id=identity, state=state, external_ref=identity)

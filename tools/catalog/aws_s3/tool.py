@@ -25,6 +25,7 @@ from tools.catalog.aws import (
 )
 from tools.catalog.aws_s3.provider import AWS_S3
 from tools.catalog.declared import Declared
+from tools.catalog.sending import UnreadableAnswer
 from tools.declarations import EffectType
 from tools.errors import NotSent, Rejected, ToolError
 from tools.reconciled import Reconciled
@@ -161,7 +162,9 @@ def _says_deleted(error: Any) -> bool:
 
 
 def _stored(bucket: str, key: str, answer: Any) -> StoredObject:
-    etag = str(answer["ETag"]).strip('"')
+    etag = str(answer.get("ETag", "")).strip('"')
+    if not etag:
+        raise UnreadableAnswer("there is no ETag in it")
     version = answer.get("VersionId")
     return StoredObject(
         bucket=bucket, key=key, etag=etag, version_id=version, external_ref=version or etag

@@ -151,8 +151,11 @@ def _create(call: Call, calendar: _Calendar, text: EventText) -> Event:
         content=text.encode(),
     )
     match answer.status:
-        case 201 | 204 | 200:
+        case 201:
             return _event(call, url, answer)
+        case 200 | 204:
+            # What was created is answered 201 (RFC 9110, section 9.3.4): see what was done.
+            return _confirm(call, calendar, answer)
         case 412:
             return _adopt(call, calendar, answer)
         case 401:
@@ -163,6 +166,13 @@ def _create(call: Call, calendar: _Calendar, text: EventText) -> Event:
     raise UnexpectedAnswer("PUT", answer)
 
 
+def _confirm(call: Call, calendar: _Calendar, answer: Answer) -> Event:
+    found = _find(call, calendar)
+    if found is None:
+        raise UnexpectedAnswer("PUT", answer)
+    return found
+
+
 def _adopt(call: Call, calendar: _Calendar, refusal: Answer) -> Event:
     """The event that kept this one out, if an earlier send of this operation made it.
 
@@ -170,12 +180,9 @@ def _adopt(call: Call, calendar: _Calendar, refusal: Answer) -> Event:
     unknown, whatever is raised here.
     """
     try:
-        found = _find(call, calendar)
+        return _confirm(call, calendar, refusal)
     except NotOurs as reason:
         raise Rejected(str(reason)) from reason
-    if found is None:
-        raise UnexpectedAnswer("PUT", refusal)
-    return found
 
 
 def _look_up(call: Call, calendar: _Calendar) -> Reconciled[Event]:

@@ -43,7 +43,6 @@ class Gate:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._asked = False
         self.opened = False
 
     def open(self) -> None:
@@ -56,10 +55,7 @@ class Gate:
         self._call.window.mark("first_byte")
 
     def watch(self, request: httpx2.Request) -> None:
-        """Give the request of the call its time-out and its last check. Raises SentAlready."""
-        if self._asked:
-            raise SentAlready
-        self._asked = True
+        """Give the request of the call its time-out and its last check."""
         note = trace(self._call)
 
         async def look(event: str, info: Mapping[str, Any]) -> None:

@@ -1,0 +1,31 @@
+"""The execution model: the kinds of rows that say where every run stands.
+
+Guarantees: with the triggers of `triggers.py`, every row here is either current
+truth (run, step, attempt, operation, worker) or append-only evidence (decision,
+observation, checkpoint, transition, incident). All times are the database's.
+
+Does not decide anything: rows are written by `commit.py` (a lease holder) and
+`commands.py` (a caller), and read by everybody.
+"""
+
+from runs.models.journal import Transition
+from runs.models.operations import Incident, ToolObservation, ToolOperation
+from runs.models.runs import AgentRun, Checkpoint, ModelDecision, Step, StepAttempt
+from runs.models.shared import NAME, TEXT_LIMIT
+from runs.models.upkeep import Sweep, Worker
+
+__all__ = [
+    "NAME",
+    "TEXT_LIMIT",
+    "AgentRun",
+    "Checkpoint",
+    "Incident",
+    "ModelDecision",
+    "Step",
+    "StepAttempt",
+    "Sweep",
+    "ToolObservation",
+    "ToolOperation",
+    "Transition",
+    "Worker",
+]

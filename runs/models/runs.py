@@ -1,0 +1,167 @@
+"""Runs: a goal, its steps and attempts, what was decided, and where it continues."""
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from uuid_utils.compat import uuid7
+
+from runs.models.shared import NAME, choices, sql_check
+from runs.state import UNCERTAIN_STATES, RunState
+from runs.triggers import RUN_TRIGGERS, append_only
+
+
+class AgentRun(models.Model):
+    """One durable goal of one agent."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    agent = models.CharField(max_length=NAME)
+    agent_version = models.CharField(max_length=64)
+    state = models.CharField(max_length=32, choices=choices(RunState), default=RunState.READY)
+    objective = models.TextField(blank=True)
+    input = models.JSONField(default=dict)
+    labels = models.JSONField(default=dict)
+    result = models.JSONField(null=True)
+    error = models.TextField(blank=True)
+    created_by = models.CharField(max_length=NAME)
+    idempotency_key = models.CharField(max_length=255, null=True)
+    request_digest = models.CharField(max_length=64)
+    version = models.BigIntegerField(default=1)
+    step_number = models.IntegerField(default=0, help_text="the newest step; 0 before the first")
+    failures = models.IntegerField(default=0, help_text="tries without a usable decision in a row")
+    # The lease. The token only grows; it is the generation that may advance the run.
+    fence_token = models.BigIntegerField(default=0)
+    lease_owner = models.CharField(max_length=NAME, blank=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    # When a worker is due; and when the sweep looks next, which is later while
+    # somebody was just told or holds the lease, so that one sweep tells each run once.
+    wake_at = models.DateTimeField(null=True)
+    sweep_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    cancel_requested_by = models.CharField(max_length=NAME, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = "run"
+        constraints = [
+            models.CheckConstraint(
+                name="run_has_a_next_mover",
+                condition=Q(wake_at__isnull=False) | Q(sql_check("runs_may_be_undated", "state")),
+            ),
+            models.CheckConstraint(
+                name="run_lease_has_owner",
+                condition=Q(lease_expires_at__isnull=True, lease_owner="")
+                | (Q(lease_expires_at__isnull=False) & ~Q(lease_owner="")),
+            ),
+            models.UniqueConstraint(
+                name="run_unique_idempotency_key",
+                fields=["idempotency_key", "created_by"],
+                condition=Q(idempotency_key__isnull=False),
+            ),
+        ]
+        indexes = [
+            # `state` stands in no index here, so that most commits stay heap-only.
+            models.Index(
+                name="run_sweep", fields=["sweep_at"], condition=Q(sweep_at__isnull=False)
+            ),
+            models.Index(name="run_newest", fields=["-created_at", "-id"]),
+        ]
+        triggers = RUN_TRIGGERS
+
+    def __str__(self) -> str:
+        return f"{self.agent} {self.id}"
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether an external effect of this run may or may not have happened."""
+        return self.state in UNCERTAIN_STATES
+
+
+class Step(models.Model):
+    """One decision and what it caused. Closed by the checkpoint that follows it."""
+
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="steps", db_index=False)
+    number = models.IntegerField()
+    opened_at = models.DateTimeField(db_default=Now())
+    closed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(name="step_unique_number", fields=["run", "number"]),
+            models.UniqueConstraint(
+                name="step_one_open_per_run", fields=["run"], condition=Q(closed_at__isnull=True)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"step {self.number}"
+
+
+class StepAttempt(models.Model):
+    """One execution of a step by one worker under one fencing token."""
+
+    class Outcome(models.TextChoices):
+        DONE = "done", "Step closed"
+        PARKED = "parked", "Given back until something is due"
+        LOST = "lost", "Its worker lost the lease or died"
+        FAILED = "failed", "No usable decision"
+
+    step = models.ForeignKey(Step, models.CASCADE, related_name="attempts", db_index=False)
+    number = models.IntegerField()
+    fence_token = models.BigIntegerField()
+    worker = models.CharField(max_length=NAME)
+    started_at = models.DateTimeField(db_default=Now())
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=16, blank=True, choices=Outcome.choices)
+
+    class Meta:
+        verbose_name = "attempt"
+        constraints = [
+            models.UniqueConstraint(name="attempt_unique_token", fields=["step", "fence_token"]),
+            models.UniqueConstraint(
+                name="attempt_one_open_per_step",
+                fields=["step"],
+                condition=Q(ended_at__isnull=True),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} under token {self.fence_token}"
+
+
+class ModelDecision(models.Model):
+    """The recorded answer of the decider for a step. The first one recorded wins."""
+
+    step = models.OneToOneField(Step, models.CASCADE, primary_key=True, related_name="decision")
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="+", db_index=False)
+    fence_token = models.BigIntegerField()
+    kind = models.CharField(max_length=32)
+    body = models.JSONField(help_text="the decision, encoded by runs.decisions")
+    decider = models.CharField(max_length=NAME)
+    agent_version = models.CharField(max_length=64)
+    tool_versions = models.JSONField(default=dict)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "decision"
+        triggers = append_only("decision")
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+class Checkpoint(models.Model):
+    """The canonical state after a step, from which any worker continues."""
+
+    step = models.OneToOneField(Step, models.CASCADE, primary_key=True, related_name="checkpoint")
+    run = models.ForeignKey(AgentRun, models.CASCADE, related_name="+", db_index=False)
+    state = models.JSONField(help_text="encoded by runs.context, with a schema version")
+    fence_token = models.BigIntegerField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        triggers = append_only("checkpoint")
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.step_id}"
