@@ -69,6 +69,17 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     InvalidRequest: Kind(HTTPStatus.BAD_REQUEST, "invalid-request", "The body does not fit"),
     MalformedJson: Kind(HTTPStatus.BAD_REQUEST, "malformed-json", "The body is no JSON"),
     TooLarge: Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "The body is too large"),
+    tools.KeyInFlight: Kind(
+        HTTPStatus.CONFLICT, "key-in-flight", "The first call is in flight", {"Retry-After": "1"}
+    ),
+    tools.KeyMismatch: Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "key-mismatch", "The key names another call"
+    ),
+    tools.KeyExpired: Kind(HTTPStatus.GONE, "key-expired", "The key is too old"),
+    tools.OutcomeUnknown: Kind(
+        HTTPStatus.CONFLICT, "outcome-unknown", "Nobody knows what became of the call"
+    ),
+    tools.Rejected: Kind(HTTPStatus.UNPROCESSABLE_ENTITY, "rejected", "The call was refused"),
     tools.UnknownTool: Kind(HTTPStatus.BAD_REQUEST, "unknown-tool", "No such tool"),
     tools.InvalidArguments: Kind(
         HTTPStatus.BAD_REQUEST, "invalid-arguments", "The arguments do not fit the tool"
@@ -146,12 +157,20 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
         case runs.AlreadySettled(status=status):
             fix = "Look at the operation as it is now."
             about = {"field": "operation", "value": status, "fix": fix}
+        case runs.StillInFlight(until=None, sender=sender):
+            fix = (
+                "Say that its worker has ended (worker_ended); or settle it as committed, if it is."
+            )
+            about = {"field": "outcome", "value": sender, "fix": fix}
         case runs.StillInFlight(until=until):
             fix = "Wait until then; or settle it as committed, if it is."
-            about = {"field": "outcome", "value": until.isoformat(), "fix": fix}
+            about = {"field": "outcome", "value": until and until.isoformat(), "fix": fix}
         case runs.ProvenCommitted(external_ref=external_ref):
             fix = "Settle it as committed."
             about = {"field": "outcome", "value": external_ref, "fix": fix}
+        case tools.KeyRefused():
+            # The key itself is the caller's secret.
+            about = {"field": "Idempotency-Key", "fix": "See what the problem's type says."}
         case runs.RunHeld(operation_id=operation_id):
             fix = "Send the same request again in a moment."
             about = {"field": "operation", "value": operation_id, "fix": fix}

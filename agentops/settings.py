@@ -193,6 +193,11 @@ CELERY_BEAT_SCHEDULE = {
         # A sweep that waited longer than its period is already replaced by the next one.
         "options": {"expires": AGENTOPS_SWEEP_SECONDS},
     },
+    "purge-keys": {
+        "task": "tools.purge_keys",
+        "schedule": timedelta(hours=1),
+        "options": {"expires": 3600},
+    },
 }
 
 # -- REST ---------------------------------------------------------------------

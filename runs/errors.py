@@ -108,12 +108,22 @@ class AlreadySettled(RunsError):
 
 
 class StillInFlight(RunsError):
-    def __init__(self, *, operation_id: str, until: datetime) -> None:
-        self.operation_id, self.until = operation_id, until
+    """Until `until`; or, where that is None, until its `sender` is known to have ended."""
+
+    def __init__(self, *, operation_id: str, until: datetime | None, sender: str = "") -> None:
+        self.operation_id, self.until, self.sender = operation_id, until, sender
+        if until is not None:
+            why = (
+                f"an earlier send is on its way until {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+            )
+        else:
+            why = (
+                f"its sender, {sender or 'a worker'}, is not known to have ended "
+                "(`worker_ended` says so)"
+            )
         super().__init__(
-            f"Operation {operation_id}: an earlier send is on its way until "
-            f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC and may yet take effect; until then it "
-            "can only be settled as committed."
+            f"Operation {operation_id}: {why}, so it may yet take effect; until then it can only "
+            "be settled as committed."
         )
 
 

@@ -46,6 +46,17 @@ def find_refusal(evidence: Sequence[ToolObservation]) -> str | None:
     return None
 
 
+def has_nothing_left(operation: ToolOperation, evidence: Sequence[ToolObservation]) -> bool:
+    """Whether every send came back, and none of them had left this side."""
+    said = {
+        seen.attempt: seen.verdict
+        for seen in evidence
+        if seen.source in (Source.WORKER, Source.STALE_WORKER)
+    }
+    sends = range(1, operation.attempts + 1)
+    return all(said.get(number) == Verdict.NOT_SENT for number in sends)
+
+
 def read_settling(
     operation: ToolOperation,
     evidence: Sequence[ToolObservation],

@@ -14,7 +14,13 @@ from datetime import timedelta
 from typing import Final, Literal, assert_never
 
 from runs import events
-from runs.evidence import find_proof, find_refusal, observe_look_up, read_settling
+from runs.evidence import (
+    find_proof,
+    find_refusal,
+    has_nothing_left,
+    observe_look_up,
+    read_settling,
+)
 from runs.late import FURTHER_EFFECT
 from runs.lease import margin_seconds
 from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
@@ -170,6 +176,7 @@ def _gather(
         in_flight_for=in_flight_for,
         settling=settling,
         may_send=work.cancel_requested_by is None,
+        nothing_left=has_nothing_left(operation, evidence),
         proof=find_proof(evidence),
         refused=find_refusal(evidence),
         found=_negative(found),

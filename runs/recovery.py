@@ -51,7 +51,8 @@ class Facts:
     earlier send may still be on its way from this side.
 
     `proof` is evidence that it happened; `refused` the newest refusal that came after an
-    outcome was already unknown; `found` the answer of a look-up made just now. A run that is
+    outcome was already unknown; `found` the answer of a look-up made just now. `nothing_left`
+    says that every send has come back with the word that no byte of it left. A run that is
     to be cancelled may not send: it settles what may have happened and makes nothing happen.
     """
 
@@ -67,6 +68,7 @@ class Facts:
     proof: Proof | None = None
     refused: str | None = None
     may_send: bool = True
+    nothing_left: bool = False
     found: Literal["not_found", "indeterminate", "failed"] | None = None
     found_why: str = ""
 
@@ -137,7 +139,8 @@ def recover(facts: Facts) -> Recovery:
 def _recover(facts: Facts) -> Recovery:
     if facts.proof is not None:
         return Record(facts.proof)
-    if facts.effect_type in (EffectType.READ, EffectType.TRANSACTIONAL):
+    harmless = facts.effect_type in (EffectType.READ, EffectType.TRANSACTIONAL)
+    if harmless or facts.nothing_left:
         return _recover_harmless(facts)
     if facts.refused is not None and facts.sends == 1:
         # Only one send was ever made, and this is its answer.
@@ -160,7 +163,8 @@ def _recover_harmless(facts: Facts) -> Recovery:
     if facts.in_flight_for > 0:
         return AskLater(facts.in_flight_for)
     if facts.sends >= facts.max_sends:
-        return Reject(f"no answer in {facts.sends} tries")
+        what = "never sent" if facts.nothing_left else "no answer"
+        return Reject(f"{what} in {facts.sends} tries")
     return CallAgain()
 
 

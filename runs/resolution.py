@@ -9,7 +9,7 @@ this moment: the caller is told, and tries again.
 """
 
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, assert_never, get_args
 
 from runs.access import OPERATIONS_RESOLVE, Actor
@@ -23,7 +23,7 @@ from runs.errors import (
     StillInFlight,
     UnknownOperation,
 )
-from runs.evidence import find_proof
+from runs.evidence import find_proof, read_settling
 from runs.lease import Claimed, claim
 from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
 from runs.operations import (
@@ -34,6 +34,7 @@ from runs.operations import (
 from runs.state import OperationStatus
 from runs.wake import hint
 from runs.work import Work, begin, load
+from tools import EffectType
 from tools.canonical import check_json
 from tools.errors import InvalidPayload
 from tools.redaction import bound_text, scrub
@@ -58,7 +59,8 @@ def resolve_operation(
 
     Raises NotPermitted, InvalidInput, UnknownOperation, AlreadySettled (it is not unknown),
     StillInFlight (a send of ours may be on its way, so nobody can know that it did not
-    happen), ProvenCommitted (our own evidence says that it did) or RunHeld.
+    happen; or its sender may yet wake up beside the one that would send again),
+    ProvenCommitted (our own evidence says that it did) or RunHeld.
     """
     actor.require(OPERATIONS_RESOLVE)
     _check(outcome=outcome, evidence=evidence, external_ref=external_ref, result=result)
@@ -74,6 +76,8 @@ def resolve_operation(
         if outcome != "committed":
             _require_landed(work, operation)
             _require_unproven(operation)
+        if outcome == "not_committed":
+            _require_senders_ended(work, operation)
         _settle(
             work,
             operation,
@@ -161,6 +165,19 @@ def _require_landed(work: Work, operation: ToolOperation) -> None:
     until = operation.in_flight_until
     if until is not None and until > work.now:
         raise StillInFlight(operation_id=operation.id, until=until)
+
+
+def _require_senders_ended(work: Work, operation: ToolOperation) -> None:
+    """What is to be sent again has nobody left who could send it too, unless a key joins them."""
+    if EffectType(operation.effect_type) not in _JOINED_BY_NOTHING:
+        return
+    evidence = list(operation.observations.order_by("id"))
+    settling = read_settling(operation, evidence, window=timedelta(0), now=work.now)
+    if settling.settles_in is None:
+        raise StillInFlight(operation_id=operation.id, until=None, sender=settling.sender)
+
+
+_JOINED_BY_NOTHING = (EffectType.NON_IDEMPOTENT_WRITE, EffectType.IRREVERSIBLE)
 
 
 def _require_unproven(operation: ToolOperation) -> None:

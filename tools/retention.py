@@ -9,6 +9,7 @@ Does not tell a key that was forgotten from a new one: its next call is carried 
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from django.db import connection
@@ -95,7 +96,7 @@ def count_due() -> Purged:
     )
 
 
-def _clean(sql: str, *values: object) -> int:
+def _clean(sql: str, *values: int | timedelta) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         return int(cursor.rowcount)

@@ -3,7 +3,7 @@
 Guarantees: every send stands there with its worker, its window and whether it may yet take
 effect; every look-up with what it said and what that counts for, up to a bound; then late
 answers, take-overs and what persons said. Words of a provider or a tool are quoted, escaped
-and bounded. Five queries, whatever there is.
+and bounded. At most six queries, whatever there is.
 
 Does not conclude anything: the kernel does (`runs/evidence.py`), or the person who reads it.
 """
@@ -115,42 +115,30 @@ def news_since(operation: ToolOperation, mark: Mark) -> list[Table]:
         for one in operation.observations.filter(pk__gt=mark.observation).order_by("id")
         if one.source != Source.LOOK_UP or one.verdict == Verdict.COMMITTED
     ]
-    rows = [
-        *(
-            (
-                edge.at,
-                [
-                    _words_of(edge.event),
-                    line(edge.actor, 100),
-                    _why(edge, operation),
-                    when(edge.at),
-                ],
-            )
-            for edge in edges
-        ),
-        *(
-            (
-                one.observed_at,
-                [
-                    source_badge(one),
-                    verdict_badge(one),
-                    _said(one, operation),
-                    when(one.observed_at),
-                ],
-            )
-            for one in seen
-        ),
+    rows: list[tuple[datetime, list[Cell]]] = [
+        *((edge.at, _news_of_edge(edge, operation)) for edge in edges),
+        *((one.observed_at, _news_of_observation(one, operation)) for one in seen),
     ]
     if not rows:
         return []
     rows.sort(key=lambda row: row[0])
     return [
         Table(
-            headers=("what", "who or which", "why", "when"),
+            headers=("what", "by", "in words", "when"),
             rows=[cells for _, cells in rows],
             title="What changed since you opened this page",
         )
     ]
+
+
+def _news_of_edge(edge: Transition, operation: ToolOperation) -> list[Cell]:
+    what = edge.event.replace("_", " ").capitalize()
+    why = quote(without_secrets(edge.why, operation), RESULT)
+    return [what, line(edge.actor, 100), why, when(edge.at)]
+
+
+def _news_of_observation(seen: ToolObservation, operation: ToolOperation) -> list[Cell]:
+    return [verdict_badge(seen), source_badge(seen), _said(seen, operation), when(seen.observed_at)]
 
 
 def _edges(operation: ToolOperation) -> Iterable[Transition]:
@@ -224,7 +212,8 @@ def _came_back(about: Sequence[ToolObservation], operation: ToolOperation) -> Ce
     answers = [one for one in about if one.source != Source.TAKE_OVER]
     if not answers:
         return "nothing"
-    return format_html("{} {}", verdict_badge(answers[0]), _said(answers[0], operation))
+    newest = answers[-1]
+    return format_html("{} {}", verdict_badge(newest), _said(newest, operation))
 
 
 def _sender(send: Send | None, about: Sequence[ToolObservation], worker: Worker | None) -> Cell:
@@ -242,7 +231,7 @@ def _may_land(operation: ToolOperation, send: Send | None, window: timedelta | N
     if operation.status == OperationStatus.COMMITTED:
         return NOTHING
     if send is None or send.ended_at is None:
-        return badge("yes: its bytes may even leave yet", "uncertain")
+        return badge("yes: it may yet leave", "uncertain")
     if window is None:
         return badge("nobody here knows: its tool is not registered", "uncertain")
     settles = send.ended_at + window
@@ -323,11 +312,3 @@ def _result(seen: ToolObservation, operation: ToolOperation) -> Cell:
         return reference or NOTHING
     shown = json.dumps(redact(seen.result, names_of_operation(operation)), ensure_ascii=False)
     return format_html("{} {}", reference, quote(shown, RESULT))
-
-
-def _why(edge: Transition, operation: ToolOperation) -> Cell:
-    return quote(without_secrets(edge.why, operation), RESULT)
-
-
-def _words_of(event: str) -> str:
-    return event.replace("_", " ").capitalize()

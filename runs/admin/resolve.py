@@ -177,7 +177,8 @@ def _ask(
 ) -> HttpResponse:
     evidence = gather(operation)
     context = page.page_context(request, title="Settle an unknown operation") | {
-        "operation": operation,
+        "tool": line(operation.tool),
+        "operation_id": operation.pk,
         "state": operation_badge(operation.status),
         "is_unknown": operation.status == OperationStatus.UNKNOWN,
         "facts": _facts(operation),

@@ -3,9 +3,12 @@
 import itertools
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ from runs.agents import all_agents
 from tests.conformance.kit_page import EXAMPLES, table_of, table_of_faults, written_table
 from tests.conformance.kit_planted import PLANTED, note_by_another_connection
 from tests.conformance.kit_tools import Shop, count_notes, new_refund, notes_table
-from tools import EffectType
+from tools import Call, EffectType, Timeout
 from tools.registry import all_tools
 from tools.testing import Intended, Unsound, assert_sound, check
 from tools.testing.errors import EffectsBefore, OpenTransaction, UnknownFault
@@ -116,6 +119,28 @@ def test_a_transactional_tool_with_a_connection_of_its_own_is_found_and_made_to_
         "killed_after_effect": 2,
         "answer_lost": 2,
     }
+
+
+def test_a_request_that_lands_later_than_was_declared_says_nothing_about_the_tool(
+    shop: Shop,
+) -> None:
+    """As on a machine that is too busy: here the late request takes its time, and only that one."""
+
+    def send(call: Call, order_id: str, amount: str) -> dict[str, Any]:
+        if call.seconds_left() > 30.0:
+            time.sleep(3.0)
+        return shop.send(call, order_id, amount)
+
+    refund = shop.refund(
+        EffectType.NON_IDEMPOTENT_WRITE,
+        send=send,
+        settle_window=timedelta(seconds=2),
+        timeout_policy=Timeout(seconds=2.0),
+    )
+    report = check(refund, arguments=new_refund, count_effects=shop.count, faults=["request_late"])
+    assert report.row("request_late").verdict == "not run"
+    assert "too busy" in report.row("request_late").why
+    assert report.ok
 
 
 def test_a_counter_that_sees_nothing_is_told_from_a_tool_that_does_nothing(shop: Shop) -> None:

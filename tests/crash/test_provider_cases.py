@@ -4,16 +4,18 @@ The providers ignore keys unless a case says otherwise, so that a second send wo
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from runs import watch
 from runs.access import operator
 from runs.commands import reconcile_now
 from runs.errors import StillInFlight
-from runs.models import Incident, StepAttempt, ToolOperation
+from runs.models import AgentRun, Incident, StepAttempt, ToolOperation
 from runs.planning import operation_id
 from runs.queries import duplicate_counts
 from runs.resolution import resolve_operation
@@ -81,11 +83,11 @@ def test_what_did_not_happen_is_sent_again_once_that_is_settled(
     first_end = operation.observations.get(source="worker", verdict="unknown").observed_at
     assert operation.last_sent_at - first_end >= SETTLES
     asked = [
-        seen.observed_at
+        datetime.fromisoformat(seen.window["opened_at"])
         for seen in operation.observations.filter(verdict="not_found").order_by("id")
-        if first_end < seen.observed_at < operation.last_sent_at
     ]
     assert len(asked) >= 3
+    assert first_end < asked[0] < asked[-1] < operation.last_sent_at
     assert asked[-1] - first_end >= SETTLES
     assert all(later - earlier >= SETTLES / 10 for earlier, later in pairwise(asked))
     assert [seen.key for seen in books.sent] == [operation.id] * 2
@@ -123,7 +125,11 @@ def test_an_effect_that_comes_after_a_person_closed_it_is_a_late_commit(
     books.provider.wait_until_held()
     operation = ToolOperation.objects.get(run=run)
     wait_until_not_found(operation)
+    landed = ToolOperation.objects.exclude(in_flight_until__gt=Now())
+    wait_until(landed.filter(id=operation.id).exists, what="nothing is on its way from here")
     worker.kill()
+    free = AgentRun.objects.exclude(lease_expires_at__gt=Now())
+    wait_until(free.filter(id=run.id).exists, what="nobody holds the run")
     resolve_operation(
         actor=operator(), operation_id=operation.id, outcome="rejected", evidence="not found"
     )
@@ -144,7 +150,7 @@ def test_an_effect_that_comes_after_a_person_closed_it_is_a_late_commit(
 def test_a_second_effect_at_a_provider_that_broke_its_word_is_counted(
     books: Books, start_agent: StartRun, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Case P2: it took longer to settle than declared. Nothing could know that; nothing hides it."""
+    """Case P2: it took longer to settle than declared, which nobody can know, and nobody hides."""
     books.provider.fault("hold")
     run = start_agent("crash_unkeyed")
     assert work(run, at=books.provider).wait() == 0

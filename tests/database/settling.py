@@ -22,6 +22,7 @@ from tests.database.kit import (
     drive,
     expire_lease,
     operation_of,
+    run_edges,
     scripted_tool,
 )
 from tools import EffectType, Reconciled
@@ -98,3 +99,17 @@ def say_next(run: AgentRun, answer: Any) -> None:
 def evidence(run: AgentRun, source: str) -> list[ToolObservation]:
     """The observations of this source, oldest first."""
     return list(operation_of(run).observations.filter(source=source).order_by("id"))
+
+
+def waits_for_a_person(run: AgentRun, *, asked_on: bool = False) -> None:
+    """`asked_on`: the provider is still asked, for a day."""
+    run.refresh_from_db()
+    operation = operation_of(run)
+    assert (run.state, operation.status) == (RunState.WAITING_FOR_RESOLUTION, "UNKNOWN")
+    assert (run.wake_at, run.lease_owner) == (run.sweep_at, "")
+    assert (run.wake_at is not None, operation.next_reconcile_at is not None) == (
+        asked_on,
+        asked_on,
+    )
+    assert (run.uncertain, run.finished_at, operation.settled_at) == (True, None, None)
+    assert run_edges(run).count("NEED_PERSON") == 1

@@ -10,7 +10,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from runs import Script, ToolCall
 from runs.admin.evidence import LOOK_UPS
+from runs.engine import advance
 from runs.models import ToolOperation, Transition, Worker
 from tests.database.admin_pages import browser_of, person
 from tests.database.resolving import Source, Verdict, observe, opened, row_of, rows_of
@@ -91,7 +93,7 @@ def test_a_sender_that_is_not_known_to_have_ended_is_warned_about_until_it_is(
     )
     row = row_of(opened(clerk, run), "send", "2")
     assert "not known to have ended" in row["its sender"]
-    assert "yes: its bytes may even leave yet" in row["may still be in flight"]
+    assert "yes: it may yet leave" in row["may still be in flight"]
     assert "The process that sent it (second) is not known to have ended" in opened(clerk, run)
 
     long_ago = timezone.now() - timedelta(days=2)
@@ -145,7 +147,22 @@ def test_words_of_others_are_quoted_escaped_and_without_secrets(
     assert SECRET not in page
     said = r'<q class="ao-said">&lt;script&gt;alert(1)&lt;/script&gt; \u202egnp.exe [redacted]</q>'
     assert page.count(said) == 2
-    assert "Words in quotation marks come from a tool or a provider" in page
+    assert "Words in quotation marks are those of a tool, a provider or a person" in page
+
+
+def test_a_tool_name_made_up_by_an_llm_cannot_mislead(clerk: Client, start: Start) -> None:
+    run = start(decider=Script(ToolCall("rm\u202e<b>")))
+    advance(run_id=run.id, owner="first")
+    page = opened(clerk, run)
+    assert "rm\\u202e&lt;b&gt;" in page
+    assert not {"\u202e"} & set(page)
+
+
+def test_the_newest_word_of_a_send_is_what_came_back(clerk: Client, start: Start) -> None:
+    run = parked_run(start)
+    observe(run, source=Source.STALE_WORKER, verdict=Verdict.REJECTED, detail="refused after all")
+    row = row_of(opened(clerk, run), "send", "1")
+    assert "refused after all" in row["came back"]
 
 
 def test_the_page_opens_where_the_tool_is_no_longer_known(clerk: Client, start: Start) -> None:

@@ -105,9 +105,12 @@ def test_a_call_that_is_parked_before_its_next_try_is_cancelled(start: Start) ->
     assert operation_of(run).status == OperationStatus.CANCELLED
 
 
-def test_an_unknown_effect_is_settled_first_and_then_the_run_is_cancelled(start: Start) -> None:
+@pytest.mark.parametrize("effect", [EffectType.IDEMPOTENT_WRITE, EffectType.NON_IDEMPOTENT_WRITE])
+def test_an_unknown_effect_is_settled_first_and_then_the_run_is_cancelled(
+    start: Start, effect: EffectType
+) -> None:
     look_up = Script(Reconciled.indeterminate("not yet"), found("it happened"))
-    script = scripted_tool(LOST, look_up=look_up)
+    script = scripted_tool(LOST, look_up=look_up, effect=effect)
     run = start(decider=call_once(), tools=("pay",))
     drive(run)
     _ask(run)

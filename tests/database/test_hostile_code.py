@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import httpx2
 import pytest
 from django.db import connection, transaction
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from runs import CallTools, Context, Decision, Finish, ToolCall, engine
 from runs.access import operator
@@ -82,6 +82,25 @@ def test_a_validator_that_breaks_refuses_the_call(start: Start, error: Exception
     run = start(decider=call_once(ToolCall("look", name="a")), tools=("look",))
     drive(run)
     assert operation_of(run).status == "CANCELLED"
+    assert run.state == RunState.FAILED
+
+
+def test_arguments_that_cannot_be_read_back_refuse_the_call(start: Start) -> None:
+    """A validator that does not accept what it made itself."""
+
+    def only_raw(value: object) -> str:
+        if not str(value).startswith("raw"):
+            raise ValueError("not raw")
+        return "cooked"
+
+    @tool(effect_type=EffectType.IDEMPOTENT_WRITE, provider=KEYED)
+    def cook(call: Call, name: Annotated[str, BeforeValidator(only_raw)]) -> None:
+        """Cook."""
+
+    run = start(decider=call_once(ToolCall("cook", name="raw")), tools=("cook",))
+    drive(run)
+    assert operation_of(run).status == "CANCELLED"
+    assert "not raw" in operation_of(run).error
     assert run.state == RunState.FAILED
 
 
@@ -230,25 +249,32 @@ def test_a_run_that_is_to_be_cancelled_sends_nothing_again(
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "verdict"),
     [
-        Reconciled.committed({}, external_ref="r" * 300),
-        Reconciled.committed({}, external_ref="a\0b"),
-        Reconciled(verdict="COMMITTED"),  # type: ignore[arg-type]
-        Reconciled(verdict="indeterminate", why=5),  # type: ignore[arg-type]
-        "found",
+        (Reconciled.committed({}, external_ref="r" * 300), "failed"),
+        (Reconciled.committed({}, external_ref="a\0b"), "failed"),
+        (Reconciled.committed({}, external_ref="re_1", also=("r" * 300,)), "failed"),
+        (Reconciled.committed({}, external_ref="re_1", also=("a\0b",)), "failed"),
+        (Reconciled(verdict="committed", also=7), "failed"),  # type: ignore[arg-type]
+        (Reconciled(verdict="COMMITTED"), "failed"),  # type: ignore[arg-type]
+        (Reconciled(verdict="indeterminate", why=5), "indeterminate"),  # type: ignore[arg-type]
+        ("found", "failed"),
     ],
 )
-def test_a_look_up_that_answers_junk_has_not_answered(start: Start, answer: Any) -> None:
+def test_a_look_up_that_answers_junk_has_not_answered(
+    start: Start, answer: Any, verdict: str
+) -> None:
     look_up = Script(*[answer] * 9)
-    scripted_tool(ConnectionResetError("lost"), 7, look_up=look_up, max_attempts=2)
+    scripted_tool(
+        ConnectionResetError("lost"), 7, look_up=look_up, effect=EffectType.NON_IDEMPOTENT_WRITE
+    )
     run = start(decider=call_once(), tools=("pay",))
     drive(run)
     for _ in range(3):
         drive_when_due(run)
     looked = ToolObservation.objects.filter(run=run, source="look_up")
-    assert {seen.verdict for seen in looked} == {"indeterminate"}
-    assert run.state != RunState.FAILED
+    assert [seen.verdict for seen in looked] == [verdict] * 3
+    assert run.state == RunState.TOOL_STATUS_UNKNOWN
 
 
 def test_a_negative_look_up_carries_nothing_along(start: Start) -> None:

@@ -365,7 +365,11 @@ def test_10_the_answer_of_a_stale_worker_is_kept_as_evidence(start: Start) -> No
     run = start(decider=call_once(), tools=("pay",))
     drive(run)
     assert (run.state, run.result) == (RunState.COMPLETED, "first answer")
-    assert verdicts(run) == [("look_up", "committed"), ("stale_worker", "committed")]
+    assert verdicts(run) == [
+        ("take_over", "unknown"),
+        ("look_up", "committed"),
+        ("stale_worker", "committed"),
+    ]
     late = operation_of(run).observations.get(source="stale_worker")
     assert (late.result, late.fence_token, late.attempt) == ("second answer", 1, 1)
     assert ask("SELECT count(*) FROM runs_transition WHERE to_state = 'COMMITTED'") == 1

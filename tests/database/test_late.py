@@ -9,6 +9,7 @@ from django.db import IntegrityError
 from runs import events
 from runs.access import operator
 from runs.commands import cancel_run
+from runs.lease import claim
 from runs.models import AgentRun, Incident
 from runs.resolution import resolve_operation
 from runs.state import RunState
@@ -80,14 +81,38 @@ def _for_a_person(start: Start, *answers: Any, **declared: Any) -> tuple[AgentRu
 # -- While it is open ---------------------------------------------------------------------------
 
 
-def test_late_evidence_moves_no_state_and_opens_no_incident_by_itself(start: Start) -> None:
+def test_late_evidence_moves_no_state_but_somebody_is_due_to_read_it(start: Start) -> None:
     run, _ = _for_a_person(start)
-    before = AgentRun.objects.values().get(id=run.id), operation_edges(run)
+    assert run.wake_at is None
+    before = _without_dates(run), operation_edges(run)
     with listening() as heard:
         hear_late(run, "committed", result=7, external_ref=RE_1)
-    assert (AgentRun.objects.values().get(id=run.id), operation_edges(run)) == before
+    assert (_without_dates(run), operation_edges(run)) == before
     assert incidents(run) == []
     assert [event.name for event in heard] == [events.Name.LATE_EVIDENCE]
+    # No person is needed any more.
+    drive(run)
+    assert (run.state, run.result) == (RunState.COMPLETED, 7)
+
+
+def test_late_evidence_leaves_a_run_that_is_held_to_its_holder(start: Start) -> None:
+    run, _ = _for_a_person(start)
+    change("UPDATE runs_agentrun SET wake_at = now()")
+    held = claim(run_id=run.id, owner="worker 7")
+    assert held is not None
+    hear_late(run, "committed", result=7, external_ref=RE_1)
+    run.refresh_from_db()
+    assert (run.lease_owner, run.fence_token) == ("worker 7", held.lease.fence_token)
+    expire_lease(run)
+    drive(run)
+    assert (run.state, run.result) == (RunState.COMPLETED, 7)
+
+
+def _without_dates(run: AgentRun) -> dict[str, Any]:
+    row = {**AgentRun.objects.values().get(id=run.id)}
+    for name in ("wake_at", "sweep_at"):
+        del row[name]
+    return row
 
 
 def test_an_effect_proved_after_a_persons_denial_stops_the_repeat(start: Start) -> None:

@@ -12,6 +12,7 @@ from runs.models import AgentRun, ToolOperation
 from runs.planning import operation_id
 from runs.state import OperationStatus, RunState
 from tests.database.kit import (
+    LOST,
     ON_DATABASE,
     ask,
     call_once,
@@ -29,7 +30,6 @@ from tools import Approve, Call, EffectType, NotSent
 pytestmark = ON_DATABASE
 
 Start = Callable[..., AgentRun]
-LOST = ConnectionResetError("by the peer")
 
 
 # -- Identity -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from runs.lease import heartbeat
 from runs.models import AgentRun
 from runs.state import OperationStatus, RunState
 from tests.database.kit import (
+    LOST,
     ON_DATABASE,
     Script,
     ask,
@@ -33,7 +34,6 @@ from tools import Approve, Call, EffectType, NotSent, Reconciled, Rejected, exte
 pytestmark = ON_DATABASE
 
 Start = Callable[..., AgentRun]
-LOST = ConnectionResetError("by the peer")
 
 
 # -- What came back -----------------------------------------------------------------------------
@@ -93,7 +93,10 @@ def test_what_never_left_is_given_up_as_never_sent(start: Start) -> None:
     assert operation_edges(run) == ["INTEND", *["SEND", "NOT_SENT"] * 3, "GIVE_UP"]
 
 
-@pytest.mark.parametrize("effect", EffectType)
+# A TRANSACTIONAL call is never unknown: see `test_transactional.py`.
+@pytest.mark.parametrize(
+    "effect", [effect for effect in EffectType if effect is not EffectType.TRANSACTIONAL]
+)
 @pytest.mark.parametrize("error", [LOST, ValueError("a fault of the tool"), SystemExit(3)])
 def test_anything_else_is_unknown_and_never_failed(
     start: Start, effect: EffectType, error: BaseException

@@ -1,7 +1,6 @@
 """Reconciliation: what happened is found out before anything is repeated."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from runs import ToolCall, events
 from runs.models import AgentRun, ToolObservation
 from runs.state import OperationStatus, RunState
 from tests.database.kit import (
-    KEYED,
+    LOST,
     ON_DATABASE,
     Script,
     ask,
@@ -18,41 +17,27 @@ from tests.database.kit import (
     change,
     dies_at,
     drive,
+    drive_in_time,
     drive_when_due,
     expire_lease,
     found,
+    incidents,
+    listening,
     operation_edges,
     operation_of,
-    run_edges,
     scripted_tool,
     verdicts,
 )
-from tools import Approve, Call, EffectType, Provider, Reconciled, Rejected
+from tests.database.settling import waits_for_a_person
+from tools import Call, EffectType, Reconciled
 
 pytestmark = ON_DATABASE
 
 Start = Callable[..., AgentRun]
-LOST = ConnectionResetError("by the peer")
-WRITES = [effect for effect in EffectType if effect is not EffectType.READ]
-NOT_REPEATABLE = [effect for effect in WRITES if effect is not EffectType.IDEMPOTENT_WRITE]
-NO_SIGNATURE = Approve(when="false")
-
-
-@pytest.fixture
-def lose(start: Start) -> Callable[..., tuple[AgentRun, Script]]:
-    """A run whose call was made once and its answer lost, and the call's script."""
-
-    def lose_answer(*answers: Any, **declared: Any) -> tuple[AgentRun, Script]:
-        declared.setdefault("approval_policy", NO_SIGNATURE)
-        script = scripted_tool(LOST, *answers, **declared)
-        run = start(decider=call_once(), tools=("pay",))
-        drive(run)
-        assert operation_of(run).status == OperationStatus.UNKNOWN
-        return run, script
-
-    return lose_answer
-
-
+HARMLESS = (EffectType.READ, EffectType.TRANSACTIONAL)
+# What the outside world may have done: nothing else is ever unknown.
+SENT = [effect for effect in EffectType if effect is not EffectType.TRANSACTIONAL]
+WRITES = [effect for effect in EffectType if effect not in HARMLESS]
 Lose = Callable[..., tuple[AgentRun, Script]]
 
 
@@ -113,134 +98,95 @@ def test_what_the_provider_does_not_have_is_sent_again_under_the_same_key(lose: 
 
 
 @pytest.mark.parametrize(
-    "said", [Reconciled.indeterminate("the index is behind"), ValueError("500"), "no verdict"]
+    ("said", "verdict"),
+    [
+        (Reconciled.indeterminate("the index is behind"), "indeterminate"),
+        (ValueError("500"), "failed"),
+        ("no verdict", "failed"),
+    ],
 )
-def test_a_provider_that_cannot_say_is_asked_again_and_then_the_same_key_is_sent(
-    lose: Lose, said: Any
+def test_a_provider_that_cannot_say_gets_the_same_key_at_once(
+    lose: Lose, said: Any, verdict: str
 ) -> None:
-    look_up = Script(said, said, said)
-    run, script = lose(7, look_up=look_up, max_attempts=3)
-    for number in (1, 2):
-        drive_when_due(run)
-        assert (run.state, len(script.calls)) == (RunState.TOOL_STATUS_UNKNOWN, 1)
-        assert operation_of(run).look_ups == number
-        assert operation_of(run).next_reconcile_at is not None
-        assert run.wake_at is not None
+    run, script = lose(7, look_up=Script(said))
     drive_when_due(run)
     assert (run.state, run.result, len(script.calls)) == (RunState.COMPLETED, 7, 2)
-    assert [one for one in verdicts(run) if one[0] == "look_up"] == [
-        ("look_up", "indeterminate")
-    ] * 3
+    assert len({call.idempotency_key for call in script.calls}) == 1
+    assert ("look_up", verdict) in verdicts(run)
 
 
-@pytest.mark.parametrize("effect", NOT_REPEATABLE)
+@pytest.mark.parametrize("said", [Reconciled.not_found(), Reconciled.indeterminate("not yet")])
+def test_what_is_irreversible_goes_to_a_person_unless_it_is_found(lose: Lose, said: Any) -> None:
+    run, script = lose(7, effect=EffectType.IRREVERSIBLE, look_up=Script(*[said] * 9))
+    drive_when_due(run)
+    waits_for_a_person(run, asked_on=True)
+    assert len(script.calls) == 1
+
+
+def test_a_person_is_asked_about_what_is_irreversible_only_once_somebody_was_asked(
+    lose: Lose,
+) -> None:
+    """A look-up that failed is no look-up."""
+    look_up = Script(ValueError("500"), ValueError("500"), Reconciled.not_found())
+    run, script = lose(7, effect=EffectType.IRREVERSIBLE, look_up=look_up)
+    for _ in range(2):
+        drive_when_due(run)
+        assert run.state == RunState.TOOL_STATUS_UNKNOWN
+    drive_when_due(run)
+    waits_for_a_person(run, asked_on=True)
+    assert len(script.calls) == 1
+
+
+def test_a_provider_that_is_never_reached_is_a_persons_after_the_objective(lose: Lose) -> None:
+    look_up = Script(*[ValueError("500")] * 99)
+    run, script = lose(7, effect=EffectType.IRREVERSIBLE, look_up=look_up)
+    drive_in_time(run)
+    waits_for_a_person(run, asked_on=True)
+    assert "ValueError: 500" in operation_of(run).error
+    assert len(script.calls) == 1
+
+
 @pytest.mark.parametrize(
     "said", [Reconciled.not_found(), Reconciled.indeterminate("not yet"), ValueError("500")]
 )
-def test_what_may_not_be_repeated_goes_to_a_person(
-    lose: Lose, effect: EffectType, said: Any
-) -> None:
-    run, script = lose(7, effect=effect, look_up=Script(said))
-    drive_when_due(run)
-    _waits_for_a_person(run)
-    assert len(script.calls) == 1
-
-
-# -- A provider that cannot be asked ------------------------------------------------------------
-
-
-def test_an_idempotent_write_is_sent_again_under_its_key_until_its_tries_are_used(
-    lose: Lose,
-) -> None:
-    run, script = lose(LOST, LOST, LOST, max_attempts=3)
-    for _ in range(3):
+def test_what_may_not_be_repeated_is_asked_about_later_and_later(lose: Lose, said: Any) -> None:
+    """Whether it may be repeated in the end is told in `test_settling.py`."""
+    look_up = Script(*[said] * 9)
+    run, script = lose(7, effect=EffectType.NON_IDEMPOTENT_WRITE, look_up=look_up)
+    waits = []
+    for number in range(1, 6):
         drive_when_due(run)
-    _waits_for_a_person(run)
-    assert len(script.calls) == 3
-    assert len({(call.operation_id, call.idempotency_key) for call in script.calls}) == 1
-    assert "3 times" in operation_of(run).error
+        assert (run.state, len(script.calls)) == (RunState.TOOL_STATUS_UNKNOWN, 1)
+        assert operation_of(run).look_ups == number
+        waits.append(
+            float(ask("SELECT EXTRACT(EPOCH FROM wake_at - updated_at) FROM runs_agentrun"))
+        )
+    # 2, 4, 8 … seconds, of which up to a half is random.
+    for number, wait in enumerate(waits):
+        assert 2**number <= wait <= 2 ** (number + 1)
 
 
-@pytest.mark.parametrize("effect", NOT_REPEATABLE)
-def test_a_write_that_may_not_be_repeated_goes_to_a_person_at_once(
+@pytest.mark.parametrize("effect", WRITES)
+def test_two_declarations_of_one_tool_count_in_the_stricter_direction(
     lose: Lose, effect: EffectType
 ) -> None:
-    run, script = lose(7, effect=effect)
+    """It was sent as what may not be repeated; today its tool says otherwise, or the reverse."""
+    run, script = lose(7, 7, effect=effect, look_up=Script(*[Reconciled.not_found()] * 9))
+    change("UPDATE runs_tooloperation SET effect_type = 'IRREVERSIBLE'")
     drive_when_due(run)
-    _waits_for_a_person(run)
+    waits_for_a_person(run, asked_on=True)
     assert len(script.calls) == 1
 
 
-@pytest.mark.parametrize("look_up", [None, Script(*[Reconciled.not_found()] * 3)])
-def test_a_key_that_the_provider_may_have_forgotten_is_never_sent_again(
-    lose: Lose, look_up: Script | None
-) -> None:
-    run, script = lose(7, look_up=look_up)
-    change("UPDATE runs_tooloperation SET key_expires_at = now() + interval '1 s'")
-    drive_when_due(run)
-    _waits_for_a_person(run)
-    assert len(script.calls) == 1
-    assert "no longer know the idempotency key" in operation_of(run).error
-
-
-def test_a_key_lives_from_the_first_send_not_the_last(lose: Lose) -> None:
-    run, _ = lose(LOST, 7)
-    first = operation_of(run).key_expires_at
-    drive_when_due(run)
-    operation = operation_of(run)
-    assert operation.attempts == 2
-    assert operation.key_expires_at == first
-    assert first is not None
-    assert operation.first_sent_at is not None
-    age = first - operation.first_sent_at
-    assert age == KEYED.idempotency_retention
-
-
-@pytest.mark.parametrize(
-    ("provider", "sends"),
-    [
-        (Provider(name="p", idempotency_support="key", idempotency_retention=None), 1),
-        (Provider(name="p", idempotency_support="none"), 1),
-        (Provider(name="p", idempotency_support="natural_id"), 2),
-        (
-            Provider(
-                name="p", idempotency_support="key", idempotency_retention=timedelta(seconds=90)
-            ),
-            2,
-        ),
-    ],
-)
-def test_only_a_key_that_was_promised_to_be_kept_is_sent_twice(
-    lose: Lose, provider: Provider, sends: int
-) -> None:
-    run, script = lose(7, provider=provider)
-    drive_when_due(run)
-    assert len(script.calls) == sends
-    assert (run.state == RunState.COMPLETED) == (sends == 2)
-
-
-# -- Refusals -----------------------------------------------------------------------------------
-
-
-def test_a_refusal_of_the_second_send_is_settled_by_the_provider_or_a_person(
-    lose: Lose,
-) -> None:
-    look_up = Script(Reconciled.not_found(), found("the first landed"))
-    run, script = lose(Rejected("already exists"), look_up=look_up, max_attempts=5)
-    drive_when_due(run)
-    assert operation_of(run).status == OperationStatus.UNKNOWN
-    drive_when_due(run)
-    assert (run.state, run.result) == (RunState.COMPLETED, "the first landed")
-    assert len(script.calls) == 2
-
-
-def test_a_refusal_of_the_second_send_without_a_look_up_goes_to_a_person(lose: Lose) -> None:
-    run, script = lose(Rejected("already exists"), 7, max_attempts=5)
-    for _ in range(3):
+def test_a_further_effect_is_counted_once_and_the_recorded_one_never(lose: Lose) -> None:
+    both = Reconciled.committed(1, external_ref="re_1", also=("re_1", "re_2", "re_2", ""))
+    run, _ = lose(look_up=Script(both))
+    with listening() as heard:
         drive_when_due(run)
-    _waits_for_a_person(run)
-    assert len(script.calls) == 2
-    assert "already exists" in operation_of(run).error
+    assert (run.result, operation_of(run).external_ref) == (1, "re_1")
+    assert incidents(run) == [("DUPLICATE", "re_2")]
+    told = [event.fields["kind"] for event in heard if event.name is events.Name.INCIDENT]
+    assert told == ["DUPLICATE"]
 
 
 # -- Evidence that is there already -------------------------------------------------------------
@@ -259,7 +205,7 @@ def _late(run: AgentRun, verdict: str, **given: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("effect", EffectType)
+@pytest.mark.parametrize("effect", SENT)
 def test_the_late_answer_of_a_stale_worker_is_used_without_asking_anybody(
     lose: Lose, effect: EffectType
 ) -> None:
@@ -288,7 +234,7 @@ def test_evidence_that_comes_while_a_person_is_awaited_settles_it_when_asked(
 ) -> None:
     run, _ = lose(effect=EffectType.IRREVERSIBLE)
     drive_when_due(run)
-    _waits_for_a_person(run)
+    waits_for_a_person(run)
     _late(run, "committed", result=7)
     change("UPDATE runs_agentrun SET wake_at = now()")
     drive(run)
@@ -296,14 +242,13 @@ def test_evidence_that_comes_while_a_person_is_awaited_settles_it_when_asked(
 
 
 def test_asking_once_more_while_a_person_is_awaited_sends_nothing(lose: Lose) -> None:
-    look_up = Script(*[Reconciled.not_found()] * 3)
-    run, script = lose(7, 7, look_up=look_up, max_attempts=1)
+    look_up = Script(*[Reconciled.not_found()] * 9)
+    run, script = lose(7, 7, look_up=look_up, effect=EffectType.IRREVERSIBLE)
     drive_when_due(run)
-    _waits_for_a_person(run)
+    waits_for_a_person(run, asked_on=True)
     for _ in range(2):
-        change("UPDATE runs_agentrun SET wake_at = now()")
-        drive(run)
-        _waits_for_a_person(run)
+        drive_when_due(run)
+        waits_for_a_person(run, asked_on=True)
     assert (len(script.calls), len(look_up.calls)) == (1, 3)
 
 
@@ -375,7 +320,12 @@ def test_a_look_up_of_a_worker_that_lost_its_lease_is_kept_as_evidence(lose: Los
 def test_sensitive_values_do_not_reach_the_evidence(start: Start) -> None:
     card = 4111111111111111
     look_up = Script(Reconciled.indeterminate(f"card {card} is busy"))
-    scripted_tool(ValueError(f"lost {card}"), look_up=look_up, sensitive=("amount",))
+    scripted_tool(
+        ValueError(f"lost {card}"),
+        look_up=look_up,
+        sensitive=("amount",),
+        effect=EffectType.NON_IDEMPOTENT_WRITE,
+    )
     run = start(decider=call_once(ToolCall("pay", amount=card)), tools=("pay",))
     for _ in range(2):
         drive_when_due(run)
@@ -383,12 +333,3 @@ def test_sensitive_values_do_not_reach_the_evidence(start: Start) -> None:
     assert len(details) == 2
     assert "busy" in details[1]
     assert str(card) not in "".join(details)
-
-
-def _waits_for_a_person(run: AgentRun) -> None:
-    run.refresh_from_db()
-    operation = operation_of(run)
-    assert (run.state, operation.status) == (RunState.WAITING_FOR_RESOLUTION, "UNKNOWN")
-    assert (run.wake_at, run.sweep_at, run.lease_owner) == (None, None, "")
-    assert (run.uncertain, run.finished_at, operation.settled_at) == (True, None, None)
-    assert run_edges(run).count("NEED_PERSON") == 1

@@ -1,6 +1,7 @@
 """A key is forgotten long after its result, and never while its caller may still ask."""
 
 import json
+import threading
 from datetime import timedelta
 from io import StringIO
 
@@ -23,6 +24,7 @@ from tests.database.receiving import (
     write,
     written,
 )
+from tests.processes import wait_until
 from tools import Rejected, retention
 from tools.errors import KeyExpired, KeyMismatch, OutcomeUnknown
 from tools.fencing import only_newer_token
@@ -59,6 +61,24 @@ def test_every_sighting_moves_the_end_of_the_tombstone_on() -> None:
 def test_a_shorter_memory_shortens_nothing() -> None:
     call(write(), remember=100 * DAY)
     call(never, remember=2 * DAY)
+    assert ask("SELECT remember_until > now() + '99 days' FROM tools_idempotencykey")
+
+
+def test_of_two_sightings_at_once_the_longer_memory_wins() -> None:
+    call(write())
+    change("UPDATE tools_idempotencykey SET remember_until = now()")
+
+    def see() -> None:
+        call(never, remember=2 * DAY)
+        connection.close()
+
+    with another_connection(autocommit=False) as other:
+        other.execute("UPDATE tools_idempotencykey SET remember_until = now() + '100 days'")
+        seeing = threading.Thread(target=see)
+        seeing.start()
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: bool(ask(waiting)), what="the other sighting waits")
+    seeing.join()
     assert ask("SELECT remember_until > now() + '99 days' FROM tools_idempotencykey")
 
 

@@ -111,17 +111,23 @@ def test_three_look_ups_in_a_hurry_after_the_window_settle_nothing(start: Start)
 
 
 @pytest.mark.parametrize(
-    "said",
-    [ValueError("500"), Reconciled.indeterminate("only the first page"), "no verdict"],
+    ("said", "words"),
+    [
+        (ValueError("500"), "look-up failed: ValueError: 500"),
+        (Reconciled.indeterminate("only the first page"), "cannot say (only the first page)"),
+        ("no verdict", "look-up failed"),
+    ],
     ids=["failed", "indeterminate", "junk"],
 )
-def test_a_look_up_that_failed_or_cannot_say_is_no_negative(start: Start, said: Any) -> None:
+def test_a_look_up_that_failed_or_cannot_say_is_no_negative(
+    start: Start, said: Any, words: str
+) -> None:
     """Case P4."""
     run, script = lose(start, "second", look_up=Script(*[said] * MANY))
     drive_in_time(run)
     assert (run.state, len(script.calls)) == (PERSON, 1)
     assert incidents(run) == [("OVERDUE", "")]
-    assert "look-up cannot say" in operation_of(run).error
+    assert words in operation_of(run).error
 
 
 def test_failed_look_ups_between_negatives_only_delay(start: Start) -> None:

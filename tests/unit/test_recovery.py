@@ -4,12 +4,17 @@ The oracle below is the table once more, in another shape: rows and columns as t
 the design, each cell a word. The laws after it say what must hold whatever the cells say.
 """
 
+import pytest
+
+from tests.database.kit import ON_DATABASE
+
+pytestmark = ON_DATABASE
+
+
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from typing import Final, Literal, assert_never
-
-import pytest
 
 from runs.recovery import (
     AskLater,
@@ -35,7 +40,7 @@ IN_FLIGHT: Final = 0.5
 PROOF: Final = Proof(result={"id": "re_1"}, external_ref="re_1")
 HARMLESS: Final = (EffectType.READ, EffectType.TRANSACTIONAL)
 WRITES: Final = [effect for effect in EffectType if effect not in HARMLESS]
-Found = Literal["not_found", "indeterminate"]
+Found = Literal["not_found", "indeterminate", "failed"]
 
 SETTLED: Final = Settling(settles_in=0.0, negatives=3, confirmed=True, spacing=90.0)
 NOT_SETTLED: Final = (
@@ -49,7 +54,7 @@ NOT_SETTLED: Final = (
 
 def _all_facts() -> Iterator[Facts]:
     keys: list[Key] = ["kept", "expired", "none"]
-    founds: list[Found | None] = [None, "not_found", "indeterminate"]
+    founds: list[Found | None] = [None, "not_found", "indeterminate", "failed"]
     for (
         effect,
         sees,
@@ -140,6 +145,8 @@ def _read(word: Word, facts: Facts) -> Recovery:
             return Reject("tries") if used_up else CallAgain()
         case "same key":
             return SendSameKey()
+        case "a person" if facts.found == "failed" and facts.objective_in > 0:
+            return AskLater(0.0)  # nobody has been asked yet
         case "a person":
             return NeedsPerson("")
         case "again once settled" if _is_settled(facts):
@@ -286,6 +293,11 @@ def test_once_the_objective_is_over_a_person_is_asked_even_while_a_send_may_be_o
                 assert not isinstance(answer, AskLater), facts
             if isinstance(answer, NeedsPerson) and facts.in_flight_for > 0:
                 assert answer.overdue, facts
+
+
+def test_a_person_is_not_called_because_a_look_up_failed_while_there_is_time() -> None:
+    for facts in _those_that(NeedsPerson):
+        assert facts.found != "failed" or facts.objective_in <= 0, facts
 
 
 def test_a_read_never_needs_a_person() -> None:

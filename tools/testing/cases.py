@@ -8,7 +8,8 @@ effects are counted when every process of the case has ended.
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
+from uuid import UUID
 
 from runs.models import AgentRun, StepAttempt, ToolOperation, Transition
 from runs.state import OperationStatus, RunEvent, RunState
@@ -19,7 +20,7 @@ from tools.testing.catalogue import LANDS_LATE, Fault
 from tools.testing.children import Child
 from tools.testing.diary import Diary
 from tools.testing.driving import Assignment, seconds_until_due
-from tools.testing.lanes import Case, within
+from tools.testing.lanes import Case, Condition, within
 from tools.testing.promise import A_PERSON, UNSETTLED, Ending, breach
 from tools.testing.report import Row
 from tools.testing.scale import Scale, at_scale
@@ -69,7 +70,7 @@ class _Case:
     fault: Fault
     scale: Scale
     diary: Diary
-    run_id: Any
+    run_id: UUID
     intended: Intended
     ends: float
     workers: list[Child] = field(default_factory=list)
@@ -80,13 +81,11 @@ class _Case:
         struck = self._fork()
         yield self._until(lambda: struck.has_ended or struck.stands_still)
         if struck.stands_still:
-            successor = self._fork()
-            yield self._until(lambda: successor.has_ended)
+            yield self._end_of(self._fork())
             struck.go_on()
-            yield self._until(lambda: struck.has_ended)
+            yield self._end_of(struck)
         while self._needs_a_worker:
-            successor = self._fork()
-            yield self._until(lambda child=successor: child.has_ended)
+            yield self._end_of(self._fork())
         yield self._until(lambda: all(child.has_ended for child in self.late))
 
     @property
@@ -135,13 +134,16 @@ class _Case:
         self.workers.append(child)
         return child
 
-    def _until(self, condition: Any) -> Any:
+    def _end_of(self, child: Child) -> Condition:
+        return self._until(lambda: child.has_ended)
+
+    def _until(self, condition: Condition) -> Condition:
         """What the case waits for; meanwhile the dead are reported and late requests land."""
 
         def is_so() -> bool:
             self._note_the_dead()
             self._fork_late_requests()
-            return bool(condition())
+            return condition()
 
         return within(is_so, seconds=self.ends - time.monotonic())
 

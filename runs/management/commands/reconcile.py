@@ -12,7 +12,8 @@ from runs.queries import get_operation
 class Command(KernelCommand):
     help = (
         "Make one unknown operation, or all of them, due for reconciliation now. "
-        "Workers do the asking; list_operations shows what they found."
+        "Workers do the asking; list_operations shows what they found, and resolve_operation "
+        "settles what cannot be found out."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

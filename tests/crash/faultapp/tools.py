@@ -26,7 +26,7 @@ from tests.crash.faultapp.payments import (
     place_sleepily,
     url_of,
 )
-from tools import Call, EffectType, Provider, Reconciled, Retry, Timeout, tool
+from tools import Approve, Call, EffectType, Provider, Reconciled, Retry, Timeout, tool
 
 KEYED = EffectType.IDEMPOTENT_WRITE
 UNKEYED = EffectType.NON_IDEMPOTENT_WRITE
@@ -115,7 +115,12 @@ declare(
     reconcile_handler=find_in_list,
     reconcile_within=timedelta(seconds=3),
 )
-declare("irreversible_refund", EffectType.IRREVERSIBLE, reconcile_handler=find_keyless_refund)
+declare(
+    "irreversible_refund",
+    EffectType.IRREVERSIBLE,
+    reconcile_handler=find_keyless_refund,
+    approval_policy=Approve(when="false"),
+)
 declare("gift", UNKEYED, reconcile_handler=find_keyless_refund, repeatable=True)
 
 
