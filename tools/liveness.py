@@ -4,9 +4,9 @@ A call holds an advisory lock for as long as it is carried out. PostgreSQL frees
 moment the session behind it ends, so a process that died is seen as dead at once, and one
 that is slow, or stands still, is never taken for dead.
 
-Cost: while at least one call of a process is held, one database session of that process,
-beside Django's pool; and three round trips to the server for each call. No transaction is
-open meanwhile. A session is not kept when nothing is held.
+Cost: one database session per process, beside Django's pool, opened for the first of the
+calls that are held at a time and closed after the last; and two round trips for each call.
+No transaction is open meanwhile.
 
 Does not survive the loss of that session: after a restart of PostgreSQL, or a broken
 network, a living process counts as gone. A host that vanished without a word is noticed

@@ -9,7 +9,6 @@ Does not tell a key that was forgotten from a new one: its next call is carried 
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
 from django.db import connection
@@ -42,7 +41,7 @@ _FORGET_KEYS: Final = """
 _FORGET_RESOURCES: Final = """
     WITH due AS (
         SELECT resource FROM tools_fencedresource
-        WHERE seen_at <= statement_timestamp() - %s
+        WHERE seen_at <= statement_timestamp() - make_interval(secs => %s)
         ORDER BY seen_at LIMIT %s
         FOR UPDATE SKIP LOCKED)
     DELETE FROM tools_fencedresource AS kept USING due WHERE kept.resource = due.resource
@@ -79,7 +78,7 @@ def run_once(*, batch: int = BATCH) -> Purged:
     return Purged(
         results_dropped=_clean(_DROP_RESULTS, batch),
         keys_forgotten=_clean(_FORGET_KEYS, batch),
-        resources_forgotten=_clean(_FORGET_RESOURCES, FORGET_AFTER, batch),
+        resources_forgotten=_clean(_FORGET_RESOURCES, FORGET_AFTER.total_seconds(), batch),
         keys_open=_open_keys(),
     )
 
@@ -96,7 +95,7 @@ def count_due() -> Purged:
     )
 
 
-def _clean(sql: str, *values: int | timedelta) -> int:
+def _clean(sql: str, *values: float) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         return int(cursor.rowcount)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 
 from runs.admin.observations import source_badge, verdict_badge
 from runs.admin.readonly import Cell, Table
@@ -212,8 +212,10 @@ def _came_back(about: Sequence[ToolObservation], operation: ToolOperation) -> Ce
     answers = [one for one in about if one.source != Source.TAKE_OVER]
     if not answers:
         return "nothing"
-    newest = answers[-1]
-    return format_html("{} {}", verdict_badge(newest), _said(newest, operation))
+    # What it said first, and its last word if it said more.
+    told = [answers[0], *answers[1:][-1:]]
+    words = ((verdict_badge(one), _said(one, operation)) for one in told)
+    return format_html_join(" ", "{} {}", words)
 
 
 def _sender(send: Send | None, about: Sequence[ToolObservation], worker: Worker | None) -> Cell:

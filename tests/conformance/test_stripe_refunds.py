@@ -155,6 +155,7 @@ def test_a_key_known_with_other_parameters_is_no_rejection(
         (409, IN_USE),
         (400, MISMATCH),
         (404, b"<html>not found</html>"),
+        (404, b'{"error": {"message": "a gateway routes nothing there"}}'),
         (400, b'{"error": "?"}'),
         (302, b"{}"),
         (200, b"<html>"),

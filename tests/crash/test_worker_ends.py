@@ -168,25 +168,36 @@ def test_a_worker_that_was_declared_ended_and_lives_begins_nothing_and_ends(
     assert "worker_declared_ended" in program.said
 
 
-def test_each_process_of_a_prefork_pool_is_a_worker_of_its_own(
+def test_each_process_of_a_forking_pool_is_a_worker_of_its_own(
     program: Run, celery: Celery, start_agent: StartRun
 ) -> None:
     celery.beat()
-    arguments = (*processes.worker(name="forking"), "--pool=processes", "--concurrency=2")
-    parent = program("-m", "celery", *arguments)
-    both = Worker.objects.exclude(pid=parent.pid)
-    wait_until(lambda: both.count() == 2, what="both have a row", seconds=30)
-    assert not Worker.objects.filter(pid=parent.pid).exists()
+    parent, forked = _forking_pool(program)
     runs = [start_agent("crash_sighted") for _ in range(4)]
     wait_until_finished(*[run.id for run in runs])
+    assert not Worker.objects.filter(pid=parent.pid).exists()
     names = set(StepAttempt.objects.values_list("worker", flat=True))
-    assert names <= set(both.values_list("name", flat=True))
-    [victim, other] = both.order_by("pid")
+    assert names <= {worker.name for worker in forked}
+    parent.terminate()
+    assert parent.wait(seconds=60) == 0
+    assert [wait_for_end(worker) for worker in forked] == [EndedBy.REPORTED] * 2
+
+
+def test_a_killed_process_of_a_forking_pool_is_found_gone_by_the_others(program: Run) -> None:
+    parent, [victim, sibling] = _forking_pool(program)
     os.kill(victim.pid, signal.SIGKILL)
     assert wait_for_end(victim) == EndedBy.SUCCESSOR
-    parent.terminate()
-    parent.wait()
-    assert wait_for_end(other) == EndedBy.REPORTED
+    assert parent.lives
+    assert is_unended(sibling)
+
+
+def _forking_pool(program: Run) -> tuple[Program, list[Worker]]:
+    # Named so, because the name prefork leaves the pool of the settings in place.
+    pool = ("--pool=processes", "--concurrency=2")
+    parent = program("-m", "celery", *processes.worker(name="forking"), *pool)
+    rows = Worker.objects.all()
+    wait_until(lambda: rows.count() == 2, what="both processes have a row", seconds=30)
+    return parent, list(rows)
 
 
 def test_a_worker_that_is_killed_under_up_is_ended_by_its_supervisor(program: Run) -> None:

@@ -32,7 +32,7 @@ def clerk() -> Client:
 def test_the_evidence_comes_before_the_question(clerk: Client, start: Start) -> None:
     run = parked_run(start)
     observe(run, detail="only the first page")
-    observe(run, source=Source.STALE_WORKER, verdict=Verdict.UNKNOWN, detail="still nothing")
+    observe(run, source=Source.TAKE_OVER, verdict=Verdict.UNKNOWN, detail="its sender is gone")
     page = opened(clerk, run)
     places = [
         page.index(text)
@@ -42,7 +42,7 @@ def test_the_evidence_comes_before_the_question(clerk: Client, start: Start) -> 
             "Look-ups</h3>",
             "only the first page",
             "Late answers, take-overs and words of persons</h3>",
-            "still nothing",
+            "its sender is gone",
             "What is uncertain</h3>",
             'name="outcome"',
             'name="evidence"',
@@ -146,7 +146,7 @@ def test_words_of_others_are_quoted_escaped_and_without_secrets(
     assert "\u202e" not in page
     assert SECRET not in page
     said = r'<q class="ao-said">&lt;script&gt;alert(1)&lt;/script&gt; \u202egnp.exe [redacted]</q>'
-    assert page.count(said) == 2
+    assert page.count(said) == 3
     assert "Words in quotation marks are those of a tool, a provider or a person" in page
 
 
@@ -158,10 +158,13 @@ def test_a_tool_name_made_up_by_an_llm_cannot_mislead(clerk: Client, start: Star
     assert not {"\u202e"} & set(page)
 
 
-def test_the_newest_word_of_a_send_is_what_came_back(clerk: Client, start: Start) -> None:
+def test_the_first_and_the_last_word_of_a_send_are_shown(clerk: Client, start: Start) -> None:
     run = parked_run(start)
-    observe(run, source=Source.STALE_WORKER, verdict=Verdict.REJECTED, detail="refused after all")
+    for word in ("it waits", "refused after all"):
+        observe(run, source=Source.STALE_WORKER, verdict=Verdict.REJECTED, detail=word)
     row = row_of(opened(clerk, run), "send", "1")
+    assert "no answer for [redacted]" in row["came back"]
+    assert "it waits" not in row["came back"]
     assert "refused after all" in row["came back"]
 
 

@@ -153,7 +153,9 @@ def test_a_call_that_is_recorded_is_not_made_again_after_a_crash_in_its_sibling(
 
 
 @pytest.mark.parametrize("point", [events.Name.COMMIT_STARTING, events.Name.COMMIT_DONE])
-@pytest.mark.parametrize("effect", [EffectType.READ, EffectType.IDEMPOTENT_WRITE])
+@pytest.mark.parametrize(
+    "effect", [EffectType.READ, EffectType.TRANSACTIONAL, EffectType.IDEMPOTENT_WRITE]
+)
 def test_a_worker_may_die_before_and_after_every_commit(
     start: Start, point: events.Name, effect: EffectType
 ) -> None:

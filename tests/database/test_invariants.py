@@ -16,6 +16,7 @@ from runs.commit import commit_if_held
 from runs.errors import LeaseLost
 from runs.lease import claim
 from runs.models import AgentRun, ModelDecision, ToolObservation, ToolOperation, Transition
+from runs.queries import duplicate_counts
 from runs.state import (
     FINAL_STATES,
     PERSON_STATES,
@@ -36,6 +37,7 @@ from tests.database.kit import (
     drive_when_due,
     expire_lease,
     found,
+    hear_late,
     operation_edges,
     operation_of,
     scripted_tool,
@@ -373,3 +375,17 @@ def test_10_the_answer_of_a_stale_worker_is_kept_as_evidence(start: Start) -> No
     late = operation_of(run).observations.get(source="stale_worker")
     assert (late.result, late.fence_token, late.attempt) == ("second answer", 1, 1)
     assert ask("SELECT count(*) FROM runs_transition WHERE to_state = 'COMMITTED'") == 1
+
+
+def test_10_a_replay_a_refused_repeat_and_a_late_effect_are_each_counted(start: Start) -> None:
+    scripted_tool(LOST, 7)
+    scripted_tool(1, name="once", on_repeated_intent="refuse")
+    calls = [ToolCall("pay"), ToolCall("pay"), ToolCall("once"), ToolCall("once")]
+    run = start(decider=call_once(*calls), tools=("pay", "once"))
+    for _ in range(2):
+        drive_when_due(run)
+    operation = operation_of(run)
+    change("UPDATE runs_tooloperation SET external_ref = 're_2' WHERE id = %s", operation.id)
+    hear_late(run, "committed", external_ref="re_1", attempt=1)
+    counted = duplicate_counts()
+    assert (counted.replays, counted.refused_repeats, counted.duplicates) == (1, 1, 1)

@@ -312,6 +312,20 @@ def test_a_row_that_cannot_be_is_refused(finished: AgentRun, sql: str, constrain
     _refuses(lambda: change(sql, finished.id), constraint)
 
 
+def test_two_operations_never_hold_one_intent(finished: AgentRun) -> None:
+    change("UPDATE runs_tooloperation SET holds_intent = 'i' WHERE run_id = %s", finished.id)
+    twin = '{"id": "op_new", "ordinal": 9}'
+    _refuses(
+        lambda: change(
+            "INSERT INTO runs_tooloperation SELECT (jsonb_populate_record(operation, %s)).*"
+            " FROM runs_tooloperation operation WHERE run_id = %s",
+            twin,
+            finished.id,
+        ),
+        "operation_unique_intent",
+    )
+
+
 def test_a_step_has_one_open_attempt(finished: AgentRun) -> None:
     def write() -> None:
         step = ask("SELECT min(id) FROM runs_step WHERE run_id = %s", finished.id)

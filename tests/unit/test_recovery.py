@@ -4,17 +4,12 @@ The oracle below is the table once more, in another shape: rows and columns as t
 the design, each cell a word. The laws after it say what must hold whatever the cells say.
 """
 
-import pytest
-
-from tests.database.kit import ON_DATABASE
-
-pytestmark = ON_DATABASE
-
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from typing import Final, Literal, assert_never
+
+import pytest
 
 from runs.recovery import (
     AskLater,

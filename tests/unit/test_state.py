@@ -149,6 +149,21 @@ def test_an_operation_that_was_sent_is_never_called_never_sent() -> None:
     assert cancelled_from == {None, OperationStatus.PREPARED, OperationStatus.AWAITING_APPROVAL}
 
 
+def test_a_repeat_ends_without_a_send_and_only_before_one() -> None:
+    ends = {OperationEvent.REPLAY: "COMMITTED", OperationEvent.REFUSE: "CANCELLED"}
+    for event, end in ends.items():
+        found = [(status, to) for (status, one), (to, _) in OPERATION_EDGES.items() if one is event]
+        assert (OperationStatus.PREPARED, end) in found
+        assert {status for status, _ in found} <= {None, OperationStatus.PREPARED}
+
+
+def test_while_a_person_is_awaited_nothing_is_sent_without_the_persons_word() -> None:
+    waiting = RunState.WAITING_FOR_RESOLUTION
+    ways_out = {event: to for (state, event), (to, _) in RUN_EDGES.items() if state is waiting}
+    assert set(ways_out) == {RunEvent.RESUME, RunEvent.COMMIT, RunEvent.REJECT, RunEvent.NOT_SENT}
+    assert RunState.TOOL_RUNNING not in ways_out.values()
+
+
 def test_a_run_completes_only_by_a_recorded_decision() -> None:
     before = {state for (state, _), (to, _) in RUN_EDGES.items() if to is RunState.COMPLETED}
     assert before == {RunState.DECISION_RECORDED}

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tools.call import Call
+from tools.catalog.arguments import Check
 from tools.catalog.http_api.answers import MISSING, Says, pick, read_reference
-from tools.catalog.http_api.arguments import Check
 from tools.catalog.http_api.templates import (
     PathTemplate,
     Template,

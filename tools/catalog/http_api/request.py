@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from tools.call import Call
 from tools.canonical import canonical_json
-from tools.catalog.http_api.arguments import Check
+from tools.catalog.arguments import Check
 from tools.catalog.http_api.provider import HttpApi
 from tools.catalog.http_api.templates import (
     PathTemplate,

@@ -14,9 +14,9 @@ from typing import Any, Unpack, assert_never
 from pydantic import BaseModel
 
 from tools.call import Call
+from tools.catalog.arguments import sign
 from tools.catalog.declared import Declared
 from tools.catalog.http_api.answers import KeyMismatch, Says, UnexpectedAnswer, read_reference
-from tools.catalog.http_api.arguments import sign
 from tools.catalog.http_api.declaring import check_declaration, check_look_up
 from tools.catalog.http_api.look_up import (
     FindInList,

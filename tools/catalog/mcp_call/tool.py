@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from tools.call import Call
 from tools.canonical import JsonValue
+from tools.catalog.arguments import sign
 from tools.catalog.declared import Declared
-from tools.catalog.http_api.arguments import sign
 from tools.catalog.mcp_call.answers import read_answer, read_reference
 from tools.catalog.mcp_call.hints import warn_of_contradictions
 from tools.catalog.mcp_call.provider import MCP

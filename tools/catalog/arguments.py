@@ -1,4 +1,4 @@
-"""The arguments of an HTTP tool, from a Pydantic model to a function's signature.
+"""The arguments of a declared tool, from a Pydantic model to a function's signature.
 
 Guarantees: every field becomes one argument with its type, constraints, description and default;
 what a signature cannot carry (aliases, default factories, validators of the model itself) is
@@ -57,7 +57,7 @@ def _parameter(
     name: str, field: FieldInfo, *, tool: str, checks: Sequence[Check]
 ) -> inspect.Parameter:
     if field.alias or field.validation_alias or field.serialization_alias:
-        fix = "name the place in the body with `body`"
+        fix = "give the field the argument's own name"
         raise InvalidTool(tool, problem=f"its argument {name} has an alias", fix=fix)
     if field.default_factory is not None:
         fix = "give it a fixed default"
