@@ -19,39 +19,44 @@ from typing import Any, Final, assert_never
 from uuid import UUID
 
 from runs import deciders, decisions, events
-from runs.agents import Agent, get_agent
+from runs.agents import Agent
 from runs.change import Change, NewDecision
 from runs.commit import BROKEN
 from runs.context import Context, encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
-from runs.errors import IntentTaken, LeaseLost, UnknownAgent
+from runs.errors import IntentTaken, LeaseLost
 from runs.intents import find_holders, is_replay, replay
 from runs.late import keep_as_late_evidence
 from runs.lease import claim, heartbeat, margin_seconds
 from runs.models import TEXT_LIMIT
 from runs.operations import (
     cancel_operation,
+    commit_if_proven,
     lose_outcome,
     open_operation,
     perform,
 )
 from runs.planning import plan_operations, tool_versions
 from runs.reconciliation import reconcile
-from runs.state import RUN_EDGES, OperationEvent, OperationStatus, RunEvent, RunState
+from runs.serving import UNSERVED_SECONDS, find_agent, is_served, knows_tool, leave_to_others
+from runs.state import (
+    RUN_EDGES,
+    UNCERTAIN_STATES,
+    OperationEvent,
+    OperationStatus,
+    RunEvent,
+    RunState,
+)
 from runs.work import Work, begin, load, to_observed
 from tools.canonical import check_json
-from tools.errors import UnknownTool
 from tools.execution import run_within
 from tools.outcome import describe
 from tools.redaction import bound_text
-from tools.registry import get_tool
 
 MAX_CALLS: Final = 32
 # Decisions in a row that could not be used, or tries that brought none.
 MAX_FAILURES: Final = 3
 DECIDER_SECONDS: Final = 300.0
-# A worker that lacks an agent or tool leaves the run to one that has it.
-UNSERVED_SECONDS: Final = 15.0
 SET_ASIDE_SECONDS: Final = 60.0
 RECONNECT_SECONDS: Final = 1.0
 
@@ -118,28 +123,33 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
 
 def _drive(work: Work, turn: Slice, progress: Progress) -> None:
     ends = monotonic() + turn.seconds
-    agent = _served_agent(work)
-    if agent is None and not _must_cancel(work):
-        return work.release(wake_in=UNSERVED_SECONDS)
+    agent = find_agent(work)
+    if not is_served(work, agent) and not _must_cancel(work):
+        if work.state is RunState.TOOL_RUNNING:
+            _resume(work)
+        return leave_to_others(work)
     _resume(work)
     while True:
-        if agent is None or _must_cancel(work):
+        if _must_cancel(work):
             return _cancel(work)
+        if agent is None and work.state not in UNCERTAIN_STATES:
+            return work.release(wake_in=UNSERVED_SECONDS)
         if work.state is RunState.READY:
             progress.yielded = (
                 progress.steps >= turn.steps or monotonic() > ends or _draining.is_set()
             )
             if progress.yielded:
                 return work.release(wake_in=0)
-            if reached := _reached_limit(work, agent):
+            if agent is not None and (reached := _reached_limit(work, agent)):
                 return _fail(work, reached)
             _open_step(work)
-        if work.decision is None and not _decide(work, agent):
+        if work.decision is None and agent is not None and not _decide(work, agent):
             return None
         try:
             if not _carry_out(work):
                 return None
         except IntentTaken:
+            assert agent is not None, "whoever planned the calls knows their agent"
             _plan_again(work, agent)
             continue
         if open_operation(work) is None:
@@ -158,7 +168,7 @@ def _carry_out(work: Work) -> bool:
             case OperationStatus.AWAITING_APPROVAL:
                 _hold(work)
                 return False
-            case _ if not _is_served(operation.tool):
+            case _ if not knows_tool(operation.tool):
                 work.release(wake_in=UNSERVED_SECONDS)
                 return False
             case OperationStatus.PREPARED if is_replay(operation):
@@ -320,7 +330,7 @@ def _must_cancel(work: Work) -> bool:
 
 def _cancel(work: Work) -> None:
     for operation in work.operations:
-        if operation.settled_at is None:
+        if operation.settled_at is None and not commit_if_proven(work, operation):
             cancel_operation(work, operation)
     work.move(RunEvent.CANCEL, f"asked for by {work.cancel_requested_by}")
     _finish(work)
@@ -375,21 +385,6 @@ def _set_aside(work: Work, error: Exception) -> bool:
         return False
     except Exception:  # noqa: BLE001  the lease ends by itself; the first error is the one to see
         return True
-    return True
-
-
-def _served_agent(work: Work) -> Agent | None:
-    try:
-        return get_agent(work.agent)
-    except UnknownAgent:
-        return None
-
-
-def _is_served(tool: str) -> bool:
-    try:
-        get_tool(tool)
-    except UnknownTool:
-        return False
     return True
 
 

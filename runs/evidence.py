@@ -17,6 +17,9 @@ from runs.settling import Send, Settling, settle
 from tools import Reconciled
 from tools.redaction import bound_text, scrub
 
+# Of further effects that one look-up reports, so many are written down.
+MOST_FURTHER: Final = 20
+REFERENCE_LIMIT: Final = 255
 Source = ToolObservation.Source
 Verdict = ToolObservation.Verdict
 _WHERE_FROM: Final = {
@@ -116,6 +119,7 @@ def observe_look_up(
 ) -> ToolObservation:
     """What a look-up that began at `asked_at` said, as evidence that is not written yet."""
     verdict = Verdict.FAILED if found.failed else Verdict(found.verdict)
+    also = [bound_text(one, REFERENCE_LIMIT) for one in found.also[:MOST_FURTHER]]
     detail = scrub(found.why or "", operation.arguments, operation.sensitive)
     return ToolObservation(
         operation_id=operation.id,
@@ -129,6 +133,7 @@ def observe_look_up(
         fence_token=fence_token,
         # What the provider said is true of no later moment than this one.
         window={"opened_at": asked_at.isoformat()},
+        also=also or None,
     )
 
 

@@ -57,6 +57,13 @@ def note_late_effect(observation: ToolObservation) -> None:
                 external_ref=observation.external_ref,
                 detail=f"an effect exists, and the operation was closed as {operation.status}",
             )
+            for reference in further_references(observation):
+                open_incident(
+                    operation,
+                    kind=Incident.Kind.DUPLICATE,
+                    external_ref=reference,
+                    detail=FURTHER_EFFECT,
+                )
         case OperationStatus.COMMITTED:
             for external_ref in find_further_effects(operation):
                 open_incident(
@@ -85,6 +92,8 @@ def find_further_effects(
     proofs = [*written, *(seen for seen in pending if seen.verdict == Verdict.COMMITTED)]
     recorded = operation.external_ref
     further = {seen.external_ref for seen in proofs if seen.external_ref and recorded}
+    for seen in proofs:
+        further |= further_references(seen)
     if operation.effect_type in (EffectType.NON_IDEMPOTENT_WRITE, EffectType.IRREVERSIBLE):
         made = {
             seen.attempt: seen.external_ref or f"send {seen.attempt}"
@@ -97,6 +106,11 @@ def find_further_effects(
             names.pop()
         further |= {*names}
     return further - {recorded}
+
+
+def further_references(observation: ToolObservation) -> set[str]:
+    """The references of further effects that a look-up saw beside the one it reports."""
+    return {*(observation.also or ())} - {observation.external_ref}
 
 
 def open_incident(

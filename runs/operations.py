@@ -21,12 +21,12 @@ from runs.evidence import find_proof
 from runs.late import FURTHER_EFFECT, find_further_effects, keep_late_answer
 from runs.lease import lease_seconds, margin_seconds
 from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
-from runs.recovery import Proof
 from runs.state import OperationEvent, RunEvent, RunState
+from runs.transactional import call_in_transaction
 from runs.work import Work
 from tools import Call, EffectType
 from tools.canonical import canonical_json
-from tools.execution import execute, execute_here, in_flight
+from tools.execution import execute, in_flight
 from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent
 from tools.redaction import bound_text, scrub
 from tools.registry import get_tool
@@ -50,17 +50,18 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
     """
     spec = get_tool(operation.tool)
     if event is OperationEvent.SEND:
-        if operation.attempts and (proof := find_proof(operation.observations.order_by("id"))):
-            # It came after somebody had established that there is no effect.
-            return _commit_earlier(work, operation, proof)
+        if commit_if_proven(work, operation):
+            return True
         if operation.attempts >= tries_allowed(operation, spec):
             return _give_up(work, operation)
         if work.state is not RunState.TOOL_PREPARED:
             work.move(RunEvent.PREPARE)
     seconds = spec.timeout_policy.seconds
+    operation.attempts += 1
     work.change.lease_seconds = seconds + 2 * margin_seconds()
     if spec.effect_type is EffectType.TRANSACTIONAL:
-        # Only the intent is durable before: the send window commits with the effect.
+        # Only the try is durable before: the send window commits with the effect.
+        work.change.touch(operation)
         work.commit()
         _open_send_window(work, operation, spec, event)
     else:
@@ -77,28 +78,25 @@ def _call_tool(work: Work, operation: ToolOperation, spec: ToolSpec, call: Call)
     if outlives_lease(work, call):
         return Unsent(LEASE_TOO_SHORT)
     work.lease.expect(spec.timeout_policy.seconds + margin_seconds())
-    if spec.effect_type is not EffectType.TRANSACTIONAL:
-        late = partial(_keep_late_answer, operation=operation, call=call)
-        return execute(spec=spec, call=call, on_late=late)
-    work.begin_transaction()
-    outcome = execute_here(spec=spec, call=call)
-    if isinstance(outcome, Committed) and not work.is_transaction_whole():
-        outcome = Unsent("the tool left its transaction broken, or a block of its own open")
-    if not isinstance(outcome, Committed):
-        # Whatever it did is undone, so nothing about it is unknown.
-        work.roll_back()
-    return Unsent(outcome.reason) if isinstance(outcome, Unknown) else outcome
+    if spec.effect_type is EffectType.TRANSACTIONAL:
+        return call_in_transaction(work, spec=spec, call=call)
+    late = partial(_keep_late_answer, operation=operation, call=call)
+    return execute(spec=spec, call=call, on_late=late)
 
 
-def _commit_earlier(work: Work, operation: ToolOperation, proof: Proof) -> bool:
-    if work.state is not RunState.TOOL_PREPARED:
+def commit_if_proven(work: Work, operation: ToolOperation) -> bool:
+    """Plan the edge to COMMITTED of an operation that an earlier send proves to have made.
+
+    The proof may have come after somebody had established that there is no effect.
+    """
+    proof = find_proof(operation.observations.order_by("id")) if operation.attempts else None
+    if proof is None:
+        return False
+    if work.state in (RunState.DECISION_RECORDED, RunState.TOOL_COMMITTED):
         work.move(RunEvent.PREPARE)
+    reason = f"{proof.source} proves the effect of an earlier send"
     commit_operation(
-        work,
-        operation,
-        result=proof.result,
-        external_ref=proof.external_ref,
-        reason=f"not sent again: {proof.source} proves the effect",
+        work, operation, result=proof.result, external_ref=proof.external_ref, reason=reason
     )
     return True
 
@@ -230,7 +228,6 @@ def _open_send_window(
     work: Work, operation: ToolOperation, spec: ToolSpec, event: OperationEvent
 ) -> None:
     now = work.now
-    operation.attempts += 1
     operation.fence_token = work.lease.fence_token
     operation.first_sent_at = operation.first_sent_at or now
     operation.last_sent_at = now
@@ -258,6 +255,9 @@ def _record_outcome(
     if "returned_at" not in observation.window:
         operation.in_flight_until = work.now + timedelta(seconds=lease_seconds())
         operation.settles_at = operation.in_flight_until + spec.settle_window
+    earlier = operation.attempts > 1 and not isinstance(outcome, Committed)
+    if earlier and commit_if_proven(work, operation):
+        return True
     match outcome:
         case Committed(result=result, external_ref=external_ref):
             commit_operation(work, operation, result=result, external_ref=external_ref or "")

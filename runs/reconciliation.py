@@ -10,7 +10,7 @@ id, key and arguments.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal, assert_never
 
 from runs import events
@@ -21,7 +21,6 @@ from runs.evidence import (
     observe_look_up,
     read_settling,
 )
-from runs.late import FURTHER_EFFECT
 from runs.lease import margin_seconds
 from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
 from runs.operations import (
@@ -100,26 +99,38 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
             park_unknown(work, operation, seconds=seconds)
             return False
         case NeedsPerson(why=why, overdue=overdue) if not awaits_person:
-            if overdue:
-                work.open_incident(operation, kind=Incident.Kind.OVERDUE, detail=why)
-            operation.error = bound_text(why, TEXT_LIMIT)
-            work.move(RunEvent.NEED_PERSON, why)
-            return _wait_for_person(work, operation, facts)
+            need_person(work, operation, why=why, overdue=overdue, wake_in=_ask_on(facts))
+            return False
         case CallAgain() | SendSameKey() | AskLater() | NeedsPerson():
-            return _wait_for_person(work, operation, facts)
+            park_unknown(work, operation, seconds=_ask_on(facts))
+            return False
         case LookUp():
             raise AssertionError("recover asked for a second look-up in one round")
         case _ as never:
             assert_never(never)
 
 
-def _wait_for_person(work: Work, operation: ToolOperation, facts: Facts) -> bool:
-    wait = None
-    asked_for = work.now - (operation.unknown_since or work.now)
-    if facts.can_look_up and asked_for < ASK_ON_FOR:
-        wait = max(facts.retry_in, ASK_ON_SECONDS)
-    park_unknown(work, operation, seconds=wait)
-    return False
+def need_person(
+    work: Work,
+    operation: ToolOperation,
+    *,
+    why: str,
+    overdue: bool = False,
+    wake_in: float | None = None,
+) -> None:
+    """Give the run to a person, and say why; the provider is asked on after `wake_in` seconds."""
+    if overdue:
+        work.open_incident(operation, kind=Incident.Kind.OVERDUE, detail=why)
+    operation.error = bound_text(why, TEXT_LIMIT)
+    work.move(RunEvent.NEED_PERSON, why)
+    park_unknown(work, operation, seconds=wake_in)
+
+
+def _ask_on(facts: Facts) -> float | None:
+    """When the provider is asked again while a person is awaited."""
+    if not facts.can_look_up or facts.unknown_for > ASK_ON_FOR.total_seconds():
+        return None
+    return max(facts.retry_in, ASK_ON_SECONDS)
 
 
 def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolObservation:
@@ -139,13 +150,6 @@ def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolO
     observation = observe_look_up(
         operation, found, asked_at=asked_at, fence_token=work.lease.fence_token
     )
-    for reference in {*found.also} - {observation.external_ref}:
-        work.open_incident(
-            operation,
-            kind=Incident.Kind.DUPLICATE,
-            external_ref=reference,
-            detail=FURTHER_EFFECT,
-        )
     operation.look_ups += 1
     work.change.touch(operation)
     work.observe(observation)
@@ -168,11 +172,12 @@ def _gather(
     return Facts(
         effect_type=stricter(EffectType(operation.effect_type), spec.effect_type),
         can_look_up=spec.reconcile_handler is not None,
-        key=_key(work, operation, spec),
+        key=key_standing(operation, spec, now=now),
         sends=operation.attempts,
         max_sends=tries_allowed(operation, spec),
         retry_in=spec.retry_policy.delay(max(1, operation.look_ups)),
         objective_in=(unknown_since + spec.reconcile_within - now).total_seconds(),
+        unknown_for=(now - unknown_since).total_seconds(),
         in_flight_for=in_flight_for,
         settling=settling,
         may_send=work.cancel_requested_by is None,
@@ -184,7 +189,8 @@ def _gather(
     )
 
 
-def _key(work: Work, operation: ToolOperation, spec: ToolSpec) -> Key:
+def key_standing(operation: ToolOperation, spec: ToolSpec, *, now: datetime) -> Key:
+    """Whether the provider still joins a repeat under the operation's key to what it knows."""
     if spec.idempotency_support == "natural_id":
         return "kept"
     if spec.idempotency_support != "key":
@@ -193,7 +199,7 @@ def _key(work: Work, operation: ToolOperation, spec: ToolSpec) -> Key:
         return "expired"
     margin = min(KEY_MARGIN, (spec.idempotency_retention or KEY_MARGIN) / 10)
     # The request may leave as late as the call's deadline.
-    latest = work.now + timedelta(seconds=spec.timeout_policy.seconds)
+    latest = now + timedelta(seconds=spec.timeout_policy.seconds)
     return "kept" if latest < operation.key_expires_at - margin else "expired"
 
 

@@ -63,6 +63,7 @@ class Facts:
     max_sends: int
     retry_in: float
     objective_in: float
+    unknown_for: float = 0.0
     in_flight_for: float = 0.0
     settling: Settling = field(default_factory=Settling)
     proof: Proof | None = None

@@ -31,13 +31,16 @@ from runs.operations import (
     establish_not_sent,
     reject_operation,
 )
+from runs.reconciliation import key_standing
+from runs.recovery import stricter
 from runs.state import OperationStatus
 from runs.wake import hint
 from runs.work import Work, begin, load
 from tools import EffectType
 from tools.canonical import check_json
-from tools.errors import InvalidPayload
+from tools.errors import InvalidPayload, UnknownTool
 from tools.redaction import bound_text, scrub
+from tools.registry import get_tool
 
 Outcome = Literal["committed", "not_committed", "rejected"]
 Verdict = ToolObservation.Verdict
@@ -76,8 +79,7 @@ def resolve_operation(
         if outcome != "committed":
             _require_landed(work, operation)
             _require_unproven(operation)
-        if outcome == "not_committed":
-            _require_senders_ended(work, operation)
+            _require_senders_ended(work, operation, outcome=outcome)
         _settle(
             work,
             operation,
@@ -167,9 +169,10 @@ def _require_landed(work: Work, operation: ToolOperation) -> None:
         raise StillInFlight(operation_id=operation.id, until=until)
 
 
-def _require_senders_ended(work: Work, operation: ToolOperation) -> None:
-    """What is to be sent again has nobody left who could send it too, unless a key joins them."""
-    if EffectType(operation.effect_type) not in _JOINED_BY_NOTHING:
+def _require_senders_ended(work: Work, operation: ToolOperation, *, outcome: Outcome) -> None:
+    """Nobody may be left who could send it too: beside a repeat, or beside a new operation
+    that carries out the intent which a rejection lets go."""
+    if outcome == "not_committed" and _is_joined_by_key(work, operation):
         return
     evidence = list(operation.observations.order_by("id"))
     settling = read_settling(operation, evidence, window=timedelta(0), now=work.now)
@@ -177,7 +180,16 @@ def _require_senders_ended(work: Work, operation: ToolOperation) -> None:
         raise StillInFlight(operation_id=operation.id, until=None, sender=settling.sender)
 
 
-_JOINED_BY_NOTHING = (EffectType.NON_IDEMPOTENT_WRITE, EffectType.IRREVERSIBLE)
+def _is_joined_by_key(work: Work, operation: ToolOperation) -> bool:
+    if EffectType(operation.effect_type) in (EffectType.READ, EffectType.TRANSACTIONAL):
+        return True
+    try:
+        spec = get_tool(operation.tool)
+    except UnknownTool:
+        return False
+    is_keyed = stricter(EffectType(operation.effect_type), spec.effect_type)
+    kept = key_standing(operation, spec, now=work.now) == "kept"
+    return is_keyed is EffectType.IDEMPOTENT_WRITE and kept
 
 
 def _require_unproven(operation: ToolOperation) -> None:

@@ -288,15 +288,16 @@ def _add_observation(
     values[f"seen{n}_operation"] = observation.operation_id
     values[f"seen{n}_result"] = _json(observation.result)
     values[f"seen{n}_window"] = _json(observation.window)
+    values[f"seen{n}_also"] = _json(observation.also)
     parts.append(f"""seen{n} AS (
         INSERT INTO runs_toolobservation
             (operation_id, run_id, source, verdict, stage, detail, external_ref, attempt,
-             fence_token, result, "window")
+             fence_token, result, "window", also)
         SELECT %(seen{n}_operation)s::text, held.id, %(seen{n}_source)s::text,
                %(seen{n}_verdict)s::text, %(seen{n}_stage)s::text, %(seen{n}_detail)s::text,
                %(seen{n}_external_ref)s::text, %(seen{n}_attempt)s::int,
                %(seen{n}_fence_token)s::bigint, %(seen{n}_result)s::jsonb,
-               %(seen{n}_window)s::jsonb
+               %(seen{n}_window)s::jsonb, %(seen{n}_also)s::jsonb
         FROM held)""")
 
 

@@ -16,13 +16,14 @@ from typing import Final
 from django.db import connection, transaction
 
 from runs.evidence import observe_look_up
-from runs.late import FURTHER_EFFECT, note_late_effect, open_incident
-from runs.models import Incident, ToolObservation, ToolOperation
+from runs.late import note_late_effect
+from runs.models import ToolObservation, ToolOperation
 from runs.operations import build_look_up_call
 from tools.errors import UnknownTool
 from tools.execution import look_up
 from tools.registry import get_tool
 
+Verdict = ToolObservation.Verdict
 BATCH: Final = 100
 # The next look-up comes when the operation has been closed half as long again.
 GROWTH: Final = 0.5
@@ -78,23 +79,16 @@ def _ask(operation: ToolOperation, *, now: datetime) -> ToolObservation | None:
         spec = get_tool(operation.tool)
     except UnknownTool:
         return None
+    # What earlier workers brought since it was closed can be read without asking anybody.
+    for seen in operation.observations.filter(verdict=Verdict.COMMITTED).order_by("id"):
+        note_late_effect(seen)
     if spec.reconcile_handler is None:
-        # What earlier workers brought meanwhile can still be read.
-        for seen in operation.observations.all():
-            note_late_effect(seen)
         return None
     call = build_look_up_call(operation, now=now, seconds=spec.timeout_policy.seconds)
     found = look_up(spec=spec, call=call)
     observation = observe_look_up(operation, found, asked_at=now, fence_token=operation.fence_token)
     observation.save(force_insert=True)
     note_late_effect(observation)
-    for reference in {*found.also} - {observation.external_ref, operation.external_ref}:
-        open_incident(
-            operation,
-            kind=Incident.Kind.DUPLICATE,
-            external_ref=reference,
-            detail=FURTHER_EFFECT,
-        )
     return observation
 
 

@@ -124,6 +124,7 @@ def end_workers(
     if host is not None:
         meant |= Q(host=_storable(host, field="host"), ended_at__isnull=True)
     with transaction.atomic():
+        _know_senders(names)
         rows = list(
             Worker.objects.filter(meant)
             .annotate(is_silent=_silent())
@@ -142,6 +143,24 @@ def end_workers(
         ended=ended,
         already_ended=[row.name for row in rows if row.name not in ended],
         due=_look_up_now(ended),
+    )
+
+
+def _know_senders(names: Collection[str]) -> None:
+    """Give a row to those that sent something and could not register themselves."""
+    unregistered = set(names) - set(
+        Worker.objects.filter(name__in=names).values_list("name", flat=True)
+    )
+    if not unregistered:
+        return
+    senders = StepAttempt.objects.filter(worker__in=unregistered, step__closed_at__isnull=True)
+    long_ago = Now() - timedelta(seconds=2 * lease_seconds())
+    Worker.objects.bulk_create(
+        [
+            Worker(name=name, host="", pid=0, started_at=long_ago, last_seen_at=long_ago)
+            for name in sorted(set(senders.values_list("worker", flat=True)))
+        ],
+        ignore_conflicts=True,
     )
 
 

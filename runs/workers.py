@@ -30,6 +30,7 @@ from tools.threads import reset_after_fork
 log = structlog.get_logger(__name__)
 
 LOOKS_PER_LEASE: Final = 3
+PATIENCE_SECONDS: Final = 5.0
 
 
 @contextmanager
@@ -75,15 +76,19 @@ def report_end() -> bool:
     if not me.close_if_idle():
         log.warning("worker_end_not_reported", worker=me.name, in_flight=len(in_flight()))
         return False
+    # Whoever writes there may wait for a database that does not answer.
+    if not me.writing.acquire(timeout=PATIENCE_SECONDS):
+        log.warning("worker_end_not_reported", worker=me.name, error="NoAnswer")
+        return False
     try:
-        with me.writing:
-            return me.has_row and end(
-                me.name, by=EndedBy.REPORTED, evidence="nothing of it was under way"
-            )
+        return me.has_row and end(
+            me.name, by=EndedBy.REPORTED, evidence="nothing of it was under way"
+        )
     except Exception as error:  # noqa: BLE001  it ends all the same, and others will see it
         log.warning("worker_end_not_reported", worker=me.name, error=type(error).__name__)
         return False
     finally:
+        me.writing.release()
         connection.close()
 
 
@@ -125,6 +130,7 @@ class _Me:
 
 
 def _attend(me: _Me, on_declared_ended: Callable[[], None]) -> None:
+    _bypass_pool()
     while True:
         try:
             if not _see(me):
@@ -134,7 +140,6 @@ def _attend(me: _Me, on_declared_ended: Callable[[], None]) -> None:
         except Exception as error:  # noqa: BLE001  not seen is all that follows from it
             log.warning("worker_not_seen", worker=me.name, error=type(error).__name__)
         finally:
-            # A pooled connection is given back between looks.
             connection.close()
         if me.closed.wait(lease_seconds() / LOOKS_PER_LEASE):
             break
@@ -142,6 +147,18 @@ def _attend(me: _Me, on_declared_ended: Callable[[], None]) -> None:
         me.closed.set()
         log.error("worker_declared_ended", worker=me.name)
         on_declared_ended()
+
+
+def _bypass_pool() -> None:
+    """Give this thread a connection of its own for each look.
+
+    An exhausted pool must not make a living worker silent, and after every task of a forked
+    child its pool is closed.
+    """
+    options = {**connection.settings_dict["OPTIONS"]}
+    options.pop("pool", None)
+    # The wrapper is this thread's alone; the dictionaries in it are everybody's.
+    connection.settings_dict = {**connection.settings_dict, "OPTIONS": options}
 
 
 def _try_to_register(me: _Me) -> None:

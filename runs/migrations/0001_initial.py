@@ -199,6 +199,12 @@ class Migration(migrations.Migration):
                 ("detail", models.TextField(blank=True)),
                 ("result", models.JSONField(null=True)),
                 ("external_ref", models.CharField(blank=True, max_length=255)),
+                (
+                    "also",
+                    models.JSONField(
+                        help_text="references of further effects that the look-up saw", null=True
+                    ),
+                ),
                 ("attempt", models.IntegerField(help_text="the send it speaks about, from 1")),
                 ("fence_token", models.BigIntegerField()),
                 (

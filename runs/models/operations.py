@@ -169,6 +169,9 @@ class ToolObservation(models.Model):
     detail = models.TextField(blank=True)
     result = models.JSONField(null=True)
     external_ref = models.CharField(max_length=255, blank=True)
+    also = models.JSONField(
+        null=True, help_text="references of further effects that the look-up saw"
+    )
     attempt = models.IntegerField(help_text="the send it speaks about, from 1")
     fence_token = models.BigIntegerField()
     observed_at = models.DateTimeField(db_default=Now())

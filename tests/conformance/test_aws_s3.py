@@ -107,11 +107,13 @@ def test_an_answer_after_the_deadline_is_unknown_and_found(
     assert moto.versions(bucket, "a") == 1
 
 
-@pytest.mark.parametrize("status", [200, 500, 503])
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b""), (200, b"<html>"), (500, b""), (503, b"<html>")]
+)
 def test_an_answer_that_proves_nothing_is_unknown_and_not_sent_again_by_boto(
-    put: Operation, moto: MotoServer, bucket: str, proxy: FaultProxy, status: int
+    put: Operation, moto: MotoServer, bucket: str, proxy: FaultProxy, status: int, body: bytes
 ) -> None:
-    proxy.next(AnswerInstead(status=status), method="PUT", times=3)
+    proxy.next(AnswerInstead(status=status, body=body), method="PUT", times=3)
     assert isinstance(put.send(), Unknown)
     assert proxy.forwarded(method="PUT") == 1
     assert moto.versions(bucket, "a") == 1

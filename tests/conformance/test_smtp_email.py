@@ -157,17 +157,19 @@ def test_a_wrong_environment_sent_nothing(
     assert "SMTP_HOST" in outcome.reason
 
 
+@pytest.mark.parametrize(
+    "login", [{}, {"username_env": "MAIL_USER", "password_env": "MAIL_PASSWORD"}]
+)
 def test_a_server_without_tls_gets_neither_password_nor_message(
-    mail: MailServer, monkeypatch: pytest.MonkeyPatch
+    login: dict[str, str], mail: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAIL_USER", "shop")
     monkeypatch.setenv("MAIL_PASSWORD", "geheim")
-    email_tool(
-        sender=SENDER, name="mail_in", username_env="MAIL_USER", password_env="MAIL_PASSWORD"
-    )
+    email_tool(sender=SENDER, name="mail_in", **login)  # type: ignore[arg-type]
     order = Operation("mail_in", email("ann@example.com").arguments)
     outcome = order.send()
     assert isinstance(outcome, Unsent)
+    assert "STARTTLS" in outcome.reason
     assert "geheim" not in outcome.reason
     assert mail.taken(message_id(order)) == []
 

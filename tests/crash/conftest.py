@@ -123,6 +123,7 @@ def work(forks: None, provider: ProviderProcess, new_log: NewLog) -> Iterator[Wo
             *,
             fault: str = "",
             lease_seconds: float = 1.0,
+            stays: bool = False,
             at: ProviderProcess | Things = provider,
         ) -> Child:
             assignment = Assignment(
@@ -131,6 +132,7 @@ def work(forks: None, provider: ProviderProcess, new_log: NewLog) -> Iterator[Wo
                 log=str(new_log()),
                 fault=fault,
                 lease_seconds=lease_seconds,
+                stays=stays,
             )
             return started.enter_context(fork_worker(assignment))
 

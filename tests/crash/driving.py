@@ -39,13 +39,17 @@ DECLARED_ENDED = 4
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one worker is to do. `fault` is told as `faults.arm` reads it, or empty."""
+    """What one worker is to do. `fault` is told as `faults.arm` reads it, or empty.
+
+    `stays`: it lives until the run has ended, also while nobody is due.
+    """
 
     run_id: UUID
     provider_url: str
     log: str
     lease_seconds: float = 1.0
     fault: str = ""
+    stays: bool = False
 
 
 def work_on(assignment: Assignment) -> None:
@@ -57,7 +61,12 @@ def work_on(assignment: Assignment) -> None:
     if assignment.fault:
         faults.arm(assignment.fault)
     workers.attend(on_declared_ended=lambda: os._exit(DECLARED_ENDED))
-    while (due_in := _due_in(assignment.run_id)) is not None:
+    while True:
+        due_in = _due_in(assignment.run_id)
+        if due_in is None and assignment.stays and not _is_finished(assignment.run_id):
+            due_in = LONGEST_NAP_SECONDS
+        if due_in is None:
+            break
         if due_in > 0:
             time.sleep(min(due_in, LONGEST_NAP_SECONDS))
             continue

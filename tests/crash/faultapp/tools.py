@@ -82,7 +82,7 @@ declare(
 )
 declare("sleepy_refund", KEYED, place=place_sleepily, reconcile_handler=find_refund)
 # Its key is past its retention before it could be sent a second time.
-SHORT_LIVED = {
+SHORT_LIVED: dict[str, Any] = {
     "idempotency_retention": timedelta(seconds=2),
     "retry_policy": Retry(max_attempts=12, first_delay=2.0, max_delay=2.0),
 }
