@@ -24,7 +24,7 @@ from runs.change import Change, NewDecision
 from runs.commit import BROKEN
 from runs.context import Context, encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
-from runs.errors import IntentTaken, LeaseLost
+from runs.errors import IntentTaken, LeaseLost, UndecodableDecision
 from runs.intents import find_holders, is_replay, replay
 from runs.late import keep_as_late_evidence
 from runs.lease import claim, heartbeat, margin_seconds
@@ -102,7 +102,7 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
     work = begin(claimed)
     with heartbeat.keeping(work.lease):
         try:
-            load(work)
+            _load(work)
             _drive(work, turn or Slice(), progress)
         except LeaseLost:
             work.roll_back()
@@ -119,6 +119,15 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
     progress.state = work.state
     events.emit(events.Name.RUN_RELEASED, run_id=run_id, state=work.state)
     return progress
+
+
+def _load(work: Work) -> None:
+    try:
+        load(work)
+    except UndecodableDecision:
+        # Cancelling needs the rows alone, and a cancel may be the only way out.
+        if not _must_cancel(work):
+            raise
 
 
 def _drive(work: Work, turn: Slice, progress: Progress) -> None:
@@ -377,10 +386,10 @@ def _set_aside(work: Work, error: Exception) -> bool:
     with suppress(Exception):  # what was learned may be the very thing that cannot be stored
         keep_as_late_evidence(seen)
     try:
-        # Longer each time: what fails the same way again wants a person, not another try.
+        # Longer with every attempt: what fails the same way again wants a person.
         first = RECONNECT_SECONDS if isinstance(error, BROKEN) else SET_ASIDE_SECONDS
         wait = first * 2 ** min(max(work.attempt - 1, 0), 6)
-        work.release(wake_in=wait, attempt_outcome="lost")
+        work.release(wake_in=wait, attempt_outcome="lost", heed_cancel=False)
     except LeaseLost:
         return False
     except Exception:  # noqa: BLE001  the lease ends by itself; the first error is the one to see

@@ -306,7 +306,9 @@ def park_unknown(work: Work, operation: ToolOperation, *, seconds: float | None)
 
 
 def _give_up(work: Work, operation: ToolOperation) -> bool:
-    reason = f"never sent in {operation.attempts} tries: {operation.error}"
+    # After a person's word the earlier sends did leave, and came to nothing.
+    what = "not sent again" if operation.watch_until is not None else "never sent"
+    reason = f"{what} in {operation.attempts} tries: {operation.error}"
     operation.error = bound_text(reason, TEXT_LIMIT)
     operation.holds_intent = None
     settle(work, operation)

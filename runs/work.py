@@ -213,13 +213,18 @@ class Work:
         events.emit(events.Name.COMMIT_DONE, run_id=self.run_id, fence_token=held.fence_token)
         return written
 
-    def release(self, *, wake_in: float | None, attempt_outcome: str = "parked") -> None:
-        """Give the lease back together with what is pending."""
+    def release(
+        self, *, wake_in: float | None, attempt_outcome: str = "parked", heed_cancel: bool = True
+    ) -> None:
+        """Give the lease back together with what is pending.
+
+        Without `heed_cancel` a request to cancel does not make the run due earlier.
+        """
         if self.change.open_attempt is not None:
             self.change.opened_outcome = attempt_outcome
         elif self.attempt_id is not None and not self.change.close_attempt:
             self.change.close_attempt = attempt_outcome
-        can_cancel = (self.state, RunEvent.CANCEL) in RUN_EDGES
+        can_cancel = heed_cancel and (self.state, RunEvent.CANCEL) in RUN_EDGES
         self.change.release = Release(wake_in=wake_in, can_cancel=can_cancel)
         self.commit()
 

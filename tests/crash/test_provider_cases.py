@@ -3,7 +3,7 @@
 The providers ignore keys unless a case says otherwise, so that a second send would show.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -38,6 +38,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
 FOREVER = 1000
 
+LookAgain = Callable[[ToolOperation], None]
+
 
 @pytest.fixture
 def books(providers: Providers) -> Iterator[Books]:
@@ -50,6 +52,20 @@ def books(providers: Providers) -> Iterator[Books]:
 def keyed_books(providers: Providers) -> Iterator[Books]:
     with providers.borrowed() as provider:
         yield Books(provider)
+
+
+@pytest.fixture
+def look_again(books: Books, monkeypatch: pytest.MonkeyPatch) -> LookAgain:
+    """Watch a closed operation once, as if the time for it had come."""
+
+    def look(operation: ToolOperation) -> None:
+        monkeypatch.setenv("KEYLESS_PAYMENTS_URL", books.provider.url)
+        watched = ToolOperation.objects.filter(id=operation.id, next_watch_at__isnull=False)
+        assert watched.update(next_watch_at=Now()) == 1
+        assert watch.find_due() == [operation.id]
+        assert watch.watch(operation.id) is not None
+
+    return look
 
 
 # Scenarios 2 and 3 have the other ways: a time-out, a connection closed and one reset.
@@ -117,7 +133,7 @@ def test_what_may_never_be_repeated_is_left_to_a_person_although_it_is_not_found
 
 
 def test_an_effect_that_comes_after_a_person_closed_it_is_a_late_commit(
-    books: Books, start_agent: StartRun, work: Work, monkeypatch: pytest.MonkeyPatch
+    books: Books, start_agent: StartRun, work: Work, look_again: LookAgain
 ) -> None:
     """Case P2: the look-ups, and the person who believed them, were wrong."""
     books.provider.fault("hold")
@@ -140,8 +156,7 @@ def test_an_effect_that_comes_after_a_person_closed_it_is_a_late_commit(
     assert not books.effects
     books.provider.release()
     wait_until(lambda: len(books.effects) == 1, what="the refund lands")
-    monkeypatch.setenv("KEYLESS_PAYMENTS_URL", books.provider.url)
-    assert watch.watch(operation.id) is not None
+    look_again(operation)
     incident = Incident.objects.get(operation=operation)
     assert incident.kind == Incident.Kind.LATE_COMMIT
     assert incident.external_ref == books.effects[0].refund_id
@@ -149,7 +164,7 @@ def test_an_effect_that_comes_after_a_person_closed_it_is_a_late_commit(
 
 
 def test_a_second_effect_at_a_provider_that_broke_its_word_is_counted(
-    books: Books, start_agent: StartRun, work: Work, monkeypatch: pytest.MonkeyPatch
+    books: Books, start_agent: StartRun, work: Work, look_again: LookAgain
 ) -> None:
     """Case P2: it took longer to settle than declared, which nobody can know, and nobody hides."""
     books.provider.fault("hold")
@@ -160,8 +175,7 @@ def test_a_second_effect_at_a_provider_that_broke_its_word_is_counted(
     assert not Incident.objects.exists()
     books.provider.release()
     wait_until(lambda: len(books.effects) == 2, what="the first refund lands")
-    monkeypatch.setenv("KEYLESS_PAYMENTS_URL", books.provider.url)
-    assert watch.watch(operation.id) is not None
+    look_again(operation)
     incident = Incident.objects.get(operation=operation)
     assert incident.kind == Incident.Kind.DUPLICATE
     (other,) = {effect.refund_id for effect in books.effects} - {operation.external_ref}
@@ -182,9 +196,12 @@ def test_a_look_up_that_lags_behind_the_write_leads_to_no_second_effect(
     assert len(books.effects) == len(books.sent) == 1
 
 
-@pytest.mark.parametrize("kind", ["error_500", "first_page"])
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("error_500", "look-up failed"), ("first_page", "only the first page of the list")],
+)
 def test_a_look_up_that_failed_or_saw_only_a_part_is_no_negative(
-    kind: Any, books: Books, start_agent: StartRun, work: Work
+    kind: Any, why: str, books: Books, start_agent: StartRun, work: Work
 ) -> None:
     """Case P4: asked until the objective is over, then a person; and recorded once it is seen."""
     books.provider.place_refund("somebody-elses")
@@ -193,7 +210,7 @@ def test_a_look_up_that_failed_or_saw_only_a_part_is_no_negative(
     books.provider.fault(kind, method="GET", times=FOREVER)
     run = start_agent("crash_unkeyed_listed")
     assert work(run, at=books.provider).wait() == LEFT_TO_A_PERSON
-    operation = assert_left_to_a_person(run.id, books, why="the look-up cannot say")
+    operation = assert_left_to_a_person(run.id, books, why=why)
     assert operation.look_ups >= 3
     assert not operation.observations.filter(verdict="not_found").exists()
     assert Incident.objects.get(operation=operation).kind == Incident.Kind.OVERDUE
