@@ -5,6 +5,7 @@ puts it into SQL, `commit.py` writes it.
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from runs import events
@@ -39,12 +40,16 @@ class NewDecision:
 class Release:
     """Give the lease back. A worker is due again after `wake_in` seconds, or never (None).
 
+    Whoever made the run due while it was held, after `held_since`, is heeded: the holder may
+    have read the rows before.
+
     Where the run could be cancelled as it stands (`can_cancel`), a request that came in
     meanwhile makes it due at once: the requester found it held and relies on that.
     """
 
     wake_in: float | None
     can_cancel: bool
+    held_since: datetime | None = None
 
 
 @dataclass

@@ -28,6 +28,8 @@ from tools.spec import ToolSpec
 
 # The outcome of the policy for a call that is answered and not sent.
 REPLAY = "replay"
+# While another run carries the intent out, its end is looked for no more often than this.
+SHORTEST_WAIT = 1.0
 
 
 def name_intent(operation: ToolOperation, *, spec: ToolSpec, run_id: UUID) -> str | None:
@@ -73,7 +75,7 @@ def replay(work: Work, operation: ToolOperation) -> bool:
             return True
         case _:
             wait = get_tool(operation.tool).retry_policy.delay(max(1, work.attempt))
-            work.release(wake_in=wait)
+            work.release(wake_in=max(wait, SHORTEST_WAIT))
             return False
 
 

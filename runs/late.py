@@ -44,11 +44,17 @@ def keep_late_answer(observation: ToolObservation) -> None:
 
 
 def note_late_effect(observation: ToolObservation) -> None:
-    """Open an incident if the observation proves an effect that its operation's end denies."""
-    if observation.verdict != Verdict.COMMITTED:
-        return
+    """Open an incident if the observation proves an effect that its operation's end denies.
+
+    Whatever it says of an operation that is still unknown makes its run due: a person may be
+    all that it waits for.
+    """
     # Read after the observation was written: whoever closes the operation later reads that.
     operation = ToolOperation.objects.get(id=observation.operation_id)
+    if operation.status == OperationStatus.UNKNOWN:
+        make_due(operation.run_id, operation_id=operation.id)
+    if observation.verdict != Verdict.COMMITTED:
+        return
     match OperationStatus(operation.status):
         case OperationStatus.REJECTED | OperationStatus.CANCELLED:
             open_incident(
@@ -72,10 +78,8 @@ def note_late_effect(observation: ToolObservation) -> None:
                     external_ref=external_ref,
                     detail=FURTHER_EFFECT,
                 )
-        case OperationStatus.UNKNOWN:
-            # Whoever settles it reads this observation first; a person may be all it waits for.
-            make_due(operation.run_id, operation_id=operation.id)
         case _:
+            # Whoever settles it reads this observation first.
             return
 
 

@@ -211,6 +211,9 @@ def settle(work: Work, operation: ToolOperation) -> None:
     operation.settled_at = work.now
     operation.unknown_since = None
     operation.next_reconcile_at = None
+    if operation.next_watch_at is not None:
+        # Watched from its end on, however long it took to come to that.
+        watch_later(work, operation)
 
 
 def watch_later(work: Work, operation: ToolOperation) -> None:

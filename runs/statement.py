@@ -92,11 +92,15 @@ def _run_part(change: Change, values: dict[str, Any]) -> str:
         values[f"run_{name}"] = _json(value) if name == "result" else value
         sets.append(f"{name} = %(run_{name})s::{_RUN_TYPES[name]}")
     match change.release:
-        case Release(wake_in=wake_in, can_cancel=can_cancel):
+        case Release(wake_in=wake_in, can_cancel=can_cancel, held_since=held_since):
             due = "NULL"
             if wake_in is not None:
                 values["wake_in"] = wake_in
                 due = "statement_timestamp() + make_interval(secs => %(wake_in)s::float8)"
+            if held_since is not None:
+                values["held_since"] = held_since
+                due = f"""CASE WHEN wake_at > %(held_since)s::timestamptz
+                               THEN LEAST(wake_at, {due}) ELSE {due} END"""
             if can_cancel:
                 due = f"""CASE WHEN cancel_requested_at IS NULL THEN {due}
                                ELSE statement_timestamp() END"""

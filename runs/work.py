@@ -28,6 +28,7 @@ from runs.errors import LeaseLost
 from runs.lease import Claimed, Lease
 from runs.models import TEXT_LIMIT, AgentRun, Incident, Step, ToolObservation, ToolOperation
 from runs.state import (
+    FINAL_STATES,
     RUN_EDGES,
     OperationEvent,
     OperationStatus,
@@ -225,7 +226,8 @@ class Work:
         elif self.attempt_id is not None and not self.change.close_attempt:
             self.change.close_attempt = attempt_outcome
         can_cancel = heed_cancel and (self.state, RunEvent.CANCEL) in RUN_EDGES
-        self.change.release = Release(wake_in=wake_in, can_cancel=can_cancel)
+        held_since = None if self.state in FINAL_STATES else self.clock[0]
+        self.change.release = Release(wake_in=wake_in, can_cancel=can_cancel, held_since=held_since)
         self.commit()
 
     def _journal(

@@ -212,10 +212,12 @@ def _ask(*, handler: Callable[..., Any], call: Call) -> Reconciled[Any]:
                 case "committed":
                     result, reference = encode_result(found.result)
                     said = read_reference(found.external_ref)
-                    also = [read_reference(one) or "" for one in found.also]
-                    return Reconciled.committed(
-                        result, external_ref=said or reference, also=[one for one in also if one]
-                    )
+                    # Each is a duplicate to be counted, with a name or without.
+                    also = [
+                        read_reference(one) or f"further effect {number}"
+                        for number, one in enumerate(found.also, start=1)
+                    ]
+                    return Reconciled.committed(result, external_ref=said or reference, also=also)
                 case "not_found":
                     return Reconciled.not_found()
                 case "indeterminate":
