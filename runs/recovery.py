@@ -27,6 +27,7 @@ from tools import EffectType
 
 Key = Literal["kept", "expired", "none"]
 
+NOT_BACK: Final = "a call that was made for it has not come back"
 # From harmless to repeat to never to be repeated. A declaration that changed while an
 # operation was unknown counts only in the stricter direction.
 _STRICTER: Final = tuple(EffectType)
@@ -161,8 +162,10 @@ def _recover(facts: Facts) -> Recovery:
 def _recover_harmless(facts: Facts) -> Recovery:
     if not facts.may_send:
         return Reject("cancelled before there was an answer")
+    if facts.in_flight_for > 0 and facts.objective_in > 0:
+        return AskLater(min(facts.in_flight_for, facts.objective_in))
     if facts.in_flight_for > 0:
-        return AskLater(facts.in_flight_for)
+        return Reject(f"no answer within the objective, and {NOT_BACK}")
     if facts.sends >= facts.max_sends:
         what = "never sent" if facts.nothing_left else "no answer"
         return Reject(f"{what} in {facts.sends} tries")
@@ -173,7 +176,7 @@ def _recover_idempotent(facts: Facts) -> Recovery:
     if facts.key != "kept" or facts.sends >= facts.max_sends or not facts.may_send:
         return _settle(facts)
     if facts.in_flight_for > 0:
-        return AskLater(facts.in_flight_for)
+        return NeedsPerson(f"it may have happened, and {NOT_BACK}")
     return SendSameKey()
 
 
@@ -181,7 +184,7 @@ def _settle(facts: Facts) -> Recovery:
     """What may not simply be repeated: ask until it is settled, or the objective is over."""
     settling = facts.settling
     if facts.found == "not_found" and settling.is_settled:
-        return AskLater(facts.in_flight_for) if facts.in_flight_for > 0 else _repeat_settled(facts)
+        return _repeat_settled(facts)
     if not facts.can_look_up:
         return NeedsPerson(f"{_what(facts)} and the tool has no look-up")
     if facts.objective_in <= 0:
@@ -198,6 +201,8 @@ def _settle(facts: Facts) -> Recovery:
 
 
 def _repeat_settled(facts: Facts) -> Recovery:
+    if facts.in_flight_for > 0:
+        return NeedsPerson(f"it is not found, and {NOT_BACK}")
     if facts.refused is not None:
         # The refusal was a later send's answer; now the earlier ones are settled too.
         return Reject(facts.refused)

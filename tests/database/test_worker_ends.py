@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from agentops.exits import WorkerExits
+from agentops.supervisor import Ended
 from runs import workers
 from runs.access import OPERATIONS_RECONCILE, Actor, operator
 from runs.errors import InvalidInput, NotPermitted
@@ -314,6 +316,39 @@ def test_a_worker_that_is_declared_ended_while_it_says_that_it_lives_learns_of_i
         "UPDATE runs_worker SET ended_at = now(), ended_by = 'operator', evidence = 'x'"
     ):
         assert not workers._see(workers._me)
+
+
+def saw_exit(pid: int, *, on_trouble: Callable[[str], None]) -> None:
+    with WorkerExits(on_trouble=on_trouble) as exits:
+        exits.note_start("worker-1", pid)
+        exits.note_end(Ended(name="worker-1", pid=pid, status=-9, restart_in=0.5))
+
+
+@ON_LINUX
+def test_what_a_supervisor_saw_is_written_down_before_its_block_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    a_worker(seen=timedelta(0))
+    # Somebody else has the row in hand: the writer has to wait, and is waited for.
+    with meanwhile("UPDATE runs_worker SET last_seen_at = now()"):
+        saw_exit(os.getpid(), on_trouble=print)
+    assert how_it_ended() == EndedBy.SUPERVISOR
+    assert Worker.objects.get().evidence == (
+        f"process {os.getpid()}: worker-1 was ended by SIGKILL"
+    )
+    assert capsys.readouterr().out == ""
+
+
+@ON_LINUX
+def test_an_exit_that_cannot_be_written_down_is_told_and_harms_nobody() -> None:
+    a_worker()
+    told: list[str] = []
+    with another_connection(autocommit=False) as holder:
+        # Longer than any statement waits for a lock.
+        holder.execute("LOCK TABLE runs_worker")
+        saw_exit(os.getpid(), on_trouble=told.append)
+    assert told == ["the end of worker-1 was not written down: OperationalError"]
+    assert how_it_ended() == ""
 
 
 # -- Forgetting ---------------------------------------------------------------------------------
