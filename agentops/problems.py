@@ -57,6 +57,9 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     runs.ProvenCommitted: Kind(
         HTTPStatus.CONFLICT, "proven-committed", "Our own evidence proves that it happened"
     ),
+    runs.ProvenRefused: Kind(
+        HTTPStatus.CONFLICT, "proven-refused", "Our own evidence proves that it did not happen"
+    ),
     runs.RunHeld: Kind(
         HTTPStatus.CONFLICT, "run-held", "A worker is at work", {"Retry-After": "1"}
     ),
@@ -171,6 +174,8 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
         case tools.KeyRefused():
             # The key itself is the caller's secret.
             about = {"field": "Idempotency-Key", "fix": "See what the problem's type says."}
+        case runs.ProvenRefused():
+            about = {"field": "outcome", "value": "committed", "fix": "Settle it as rejected."}
         case runs.RunHeld(operation_id=operation_id):
             fix = "Send the same request again in a moment."
             about = {"field": "operation", "value": operation_id, "fix": fix}

@@ -28,7 +28,7 @@ from runs.errors import (
 )
 from runs.models import NAME, AgentRun, ToolOperation, Transition
 from runs.state import FINAL_STATES, OperationStatus, RunEvent, RunState
-from runs.wake import hint_after_commit
+from runs.wake import hint_after_commit, make_due
 from tools.canonical import check_json, digest
 from tools.errors import InvalidPayload
 
@@ -136,11 +136,8 @@ def reconcile_now(*, actor: Actor, operation_id: str | None = None) -> list[str]
         unknown = unknown.filter(id=operation_id)
     found = list(unknown.order_by("unknown_since").values_list("id", "run_id"))
     with transaction.atomic():
-        AgentRun.objects.filter(id__in=[run_id for _, run_id in found]).update(
-            wake_at=Now(), sweep_at=Now()
-        )
         for unknown_id, run_id in found:
-            hint_after_commit(run_id, operation_id=unknown_id)
+            make_due(run_id, operation_id=unknown_id)
     return [unknown_id for unknown_id, _ in found]
 
 

@@ -29,13 +29,8 @@ from runs.intents import find_holders, is_replay, replay
 from runs.late import keep_as_late_evidence
 from runs.lease import claim, heartbeat, margin_seconds
 from runs.models import TEXT_LIMIT
-from runs.operations import (
-    cancel_operation,
-    commit_if_proven,
-    lose_outcome,
-    open_operation,
-    perform,
-)
+from runs.operations import open_operation, perform
+from runs.outcomes import cancel_operation, commit_if_proven, lose_outcome
 from runs.planning import plan_operations, tool_versions
 from runs.reconciliation import reconcile
 from runs.serving import UNSERVED_SECONDS, find_agent, is_served, knows_tool, leave_to_others

@@ -13,6 +13,7 @@ RunsError
 ├── AlreadySettled       the operation is not unknown: there is nothing to settle
 ├── StillInFlight        an earlier send is on its way: nobody can know yet that it fails
 ├── ProvenCommitted      our own evidence proves the effect that a person denies
+├── ProvenRefused        the answer to the only send was a refusal
 ├── RunHeld              a worker holds the run at this moment
 ├── UndecodableDecision  a stored decision has an unknown form
 ├── DeciderUnavailable   the agent's decider cannot be asked here
@@ -134,6 +135,15 @@ class ProvenCommitted(RunsError):
         super().__init__(
             f"Operation {operation_id}: {source} proves that it happened{named}; it can only be "
             "settled as committed."
+        )
+
+
+class ProvenRefused(RunsError):
+    def __init__(self, *, operation_id: str, refusal: str) -> None:
+        self.operation_id, self.refusal = operation_id, refusal
+        super().__init__(
+            f"Operation {operation_id}: the answer to its only send was a refusal ({refusal}); it "
+            "cannot be settled as committed."
         )
 
 

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from runs import events
 from runs.models import TEXT_LIMIT, ToolOperation
-from runs.operations import settle
+from runs.outcomes import settle
 from runs.state import OperationEvent, OperationStatus, RunEvent
 from runs.work import Work
 from tools.canonical import digest

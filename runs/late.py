@@ -57,12 +57,7 @@ def note_late_effect(observation: ToolObservation) -> None:
         return
     match OperationStatus(operation.status):
         case OperationStatus.REJECTED | OperationStatus.CANCELLED:
-            open_incident(
-                operation,
-                kind=Incident.Kind.LATE_COMMIT,
-                external_ref=observation.external_ref,
-                detail=f"an effect exists, and the operation was closed as {operation.status}",
-            )
+            _open_late_commit(operation, observation)
             for reference in further_references(observation):
                 open_incident(
                     operation,
@@ -81,6 +76,20 @@ def note_late_effect(observation: ToolObservation) -> None:
         case _:
             # Whoever settles it reads this observation first.
             return
+
+
+def _open_late_commit(operation: ToolOperation, observation: ToolObservation) -> None:
+    """One per operation: an effect of another reference beside it is a duplicate."""
+    known = operation.incidents.filter(kind=Incident.Kind.LATE_COMMIT).first()
+    found = observation.external_ref
+    if known is None:
+        detail = f"an effect exists, and the operation was closed as {operation.status}"
+        kind = Incident.Kind.LATE_COMMIT
+    elif found and known.external_ref and found != known.external_ref:
+        kind, detail = Incident.Kind.DUPLICATE, FURTHER_EFFECT
+    else:
+        return
+    open_incident(operation, kind=kind, external_ref=found, detail=detail)
 
 
 def find_further_effects(

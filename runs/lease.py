@@ -106,7 +106,7 @@ _CLAIM: Final = f"""
         updated_at = statement_timestamp()
     WHERE id = (
         SELECT id FROM runs_agentrun
-        WHERE id = %s AND (wake_at <= statement_timestamp() OR %s)
+        WHERE id = %s AND finished_at IS NULL AND (wake_at <= statement_timestamp() OR %s)
           AND (lease_expires_at IS NULL OR lease_expires_at <= statement_timestamp())
         FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING {", ".join(_COLUMNS)}, statement_timestamp()

@@ -1,10 +1,9 @@
 """Operations: from an intent to a recorded outcome.
 
-Guarantees: intent is durable before a call; a call starts only while the lease
-outlives its deadline; what came back is recorded as committed, rejected, not sent
-or unknown, with the window in which it was sent, and only a clean answer of this
-very send counts as an outcome. A TRANSACTIONAL tool runs in the transaction that
-records its outcome.
+Guarantees: intent is durable before a call; a call starts only while the lease outlives
+its deadline; what came back is recorded as committed, rejected, not sent or unknown, with
+the window in which it was sent, and only a clean answer of this very send counts as an
+outcome. A TRANSACTIONAL tool runs in the transaction that records its outcome.
 
 Does not plan (`planning.py`), does not resolve an unknown outcome
 (`reconciliation.py`) and does not choose what comes next (`engine.py`).
@@ -17,10 +16,18 @@ from functools import partial
 from typing import Any, Final, assert_never
 
 from runs import events
-from runs.evidence import find_proof
-from runs.late import FURTHER_EFFECT, find_further_effects, keep_late_answer
+from runs.late import keep_late_answer
 from runs.lease import lease_seconds, margin_seconds
-from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
+from runs.outcomes import (
+    commit_if_proven,
+    commit_operation,
+    iso,
+    lose_outcome,
+    park_unknown,
+    reject_operation,
+    settle,
+)
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.transactional import call_in_transaction
 from runs.work import Work
@@ -37,9 +44,6 @@ Verdict = ToolObservation.Verdict
 
 # A key is not used in the last part of its life: the request needs time to arrive.
 KEY_MARGIN: Final = timedelta(minutes=5)
-# How long a closed operation is watched at least, and from when on.
-WATCH_FOR: Final = timedelta(hours=24)
-FIRST_WATCH: Final = timedelta(minutes=1)
 LEASE_TOO_SHORT: Final = "the lease would end before the call's deadline"
 
 
@@ -53,9 +57,11 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
         if commit_if_proven(work, operation):
             return True
         if operation.attempts >= tries_allowed(operation, spec):
-            return _give_up(work, operation)
+            return _give_up(work, operation, operation.error)
         if work.state is not RunState.TOOL_PREPARED:
             work.move(RunEvent.PREPARE)
+        if moved := other_account(operation, spec):
+            return _give_up(work, operation, moved)
     seconds = spec.timeout_policy.seconds
     operation.attempts += 1
     work.change.lease_seconds = seconds + 2 * margin_seconds()
@@ -84,21 +90,19 @@ def _call_tool(work: Work, operation: ToolOperation, spec: ToolSpec, call: Call)
     return execute(spec=spec, call=call, on_late=late)
 
 
-def commit_if_proven(work: Work, operation: ToolOperation) -> bool:
-    """Plan the edge to COMMITTED of an operation that an earlier send proves to have made.
+def other_account(operation: ToolOperation, spec: ToolSpec) -> str:
+    """Why the tool, as it is declared now, may not act for the operation; empty if it may.
 
-    The proof may have come after somebody had established that there is no effect.
+    Keys and look-ups mean something within one account of one provider.
     """
-    proof = find_proof(operation.observations.order_by("id")) if operation.attempts else None
-    if proof is None:
-        return False
-    if work.state in (RunState.DECISION_RECORDED, RunState.TOOL_COMMITTED):
-        work.move(RunEvent.PREPARE)
-    reason = f"{proof.source} proves the effect of an earlier send"
-    commit_operation(
-        work, operation, result=proof.result, external_ref=proof.external_ref, reason=reason
+    planned, now = (
+        f"{provider}/{account}"
+        for provider, account in (
+            (operation.provider, operation.account),
+            (spec.provider_name, spec.account),
+        )
     )
-    return True
+    return "" if planned == now else f"it was planned for {planned}, and its tool now uses {now}"
 
 
 def tries_allowed(operation: ToolOperation, spec: ToolSpec) -> int:
@@ -143,88 +147,6 @@ def _build_call(
         expires_at_monotonic=time.monotonic() + seconds,
         deadline=now + timedelta(seconds=seconds),
     )
-
-
-def commit_operation(
-    work: Work, operation: ToolOperation, *, result: Any, external_ref: str, reason: str = ""
-) -> None:
-    """Plan the edge to COMMITTED, of the operation and of its run."""
-    operation.result = result
-    operation.external_ref = external_ref
-    operation.error = ""
-    if operation.attempts > 1 or operation.unknown_since is not None:
-        pending = [one for one in work.change.observations if one.operation_id == operation.id]
-        for reference in find_further_effects(operation, pending=pending):
-            work.open_incident(
-                operation,
-                kind=Incident.Kind.DUPLICATE,
-                external_ref=reference,
-                detail=FURTHER_EFFECT,
-            )
-    settle(work, operation)
-    work.move_operation(operation, OperationEvent.COMMIT, reason)
-    work.move(RunEvent.COMMIT, reason)
-
-
-def reject_operation(work: Work, operation: ToolOperation, *, reason: str) -> None:
-    """Plan the edge to REJECTED, of the operation and of its run."""
-    operation.error = reason
-    operation.holds_intent = None
-    if operation.unknown_since is not None:
-        watch_later(work, operation)
-    settle(work, operation)
-    work.move_operation(operation, OperationEvent.REJECT, reason)
-    work.move(RunEvent.REJECT, reason)
-
-
-def establish_not_sent(work: Work, operation: ToolOperation, *, reason: str) -> None:
-    """Plan the way back to PREPARED: a person knows that nothing happened, so it is sent again."""
-    operation.unknown_since = None
-    operation.next_reconcile_at = None
-    operation.error = reason
-    watch_later(work, operation)
-    work.move_operation(operation, OperationEvent.NOT_SENT, reason)
-    work.move(RunEvent.NOT_SENT, reason)
-
-
-def cancel_operation(work: Work, operation: ToolOperation) -> None:
-    """Plan the edge to CANCELLED of an operation that was never sent."""
-    operation.holds_intent = None
-    settle(work, operation)
-    work.move_operation(operation, OperationEvent.CANCEL)
-
-
-def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: RunEvent) -> None:
-    """Plan the edge to UNKNOWN; `event` is LOSE_OUTCOME, or TAKE_OVER when the sender is gone."""
-    operation.unknown_since = operation.unknown_since or work.now
-    operation.error = reason
-    if event is RunEvent.TAKE_OVER:
-        # Until its end is known, nobody can say when it is too late for it to act.
-        operation.settles_at = None
-        work.observe(_observe_take_over(work, operation, reason))
-    work.move_operation(operation, OperationEvent.LOSE_OUTCOME, reason)
-    work.move(event, reason)
-
-
-def settle(work: Work, operation: ToolOperation) -> None:
-    """Date the operation as settled; its edge is planned by the caller."""
-    operation.settled_at = work.now
-    operation.unknown_since = None
-    operation.next_reconcile_at = None
-    if operation.next_watch_at is not None:
-        # Watched from its end on, however long it took to come to that.
-        watch_later(work, operation)
-
-
-def watch_later(work: Work, operation: ToolOperation) -> None:
-    """Have the provider asked, once this is closed, for an effect that comes late.
-
-    Read from the row: a tool that is gone must not keep its operations open.
-    """
-    if EffectType(operation.effect_type).is_write:
-        a_day = work.now + WATCH_FOR
-        operation.watch_until = max(operation.key_expires_at or a_day, a_day)
-        operation.next_watch_at = work.now + FIRST_WATCH
 
 
 def _open_send_window(
@@ -278,7 +200,7 @@ def _record_outcome(
             work.move_operation(operation, OperationEvent.NOT_SENT, observation.detail)
             work.move(RunEvent.NOT_SENT, observation.detail)
             if operation.attempts >= tries_allowed(operation, spec):
-                return _give_up(work, operation)
+                return _give_up(work, operation, operation.error)
             work.release(wake_in=spec.retry_policy.delay(operation.attempts))
             return False
         case Unknown():
@@ -299,19 +221,10 @@ def _ask_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> bool:
     return False
 
 
-def park_unknown(work: Work, operation: ToolOperation, *, seconds: float | None) -> None:
-    """Give the run back until the operation may be asked about again; None is never."""
-    operation.next_reconcile_at = None
-    if seconds is not None:
-        operation.next_reconcile_at = work.now + timedelta(seconds=seconds)
-    work.change.touch(operation)
-    work.release(wake_in=seconds)
-
-
-def _give_up(work: Work, operation: ToolOperation) -> bool:
+def _give_up(work: Work, operation: ToolOperation, why: str) -> bool:
     # After a person's word the earlier sends did leave, and came to nothing.
     what = "not sent again" if operation.watch_until is not None else "never sent"
-    reason = f"{what} in {operation.attempts} tries: {operation.error}"
+    reason = f"{what} in {operation.attempts} tries: {why}"
     operation.error = bound_text(reason, TEXT_LIMIT)
     operation.holds_intent = None
     settle(work, operation)
@@ -349,47 +262,24 @@ def _observe(
     return seen
 
 
-def _observe_take_over(work: Work, operation: ToolOperation, reason: str) -> ToolObservation:
-    return ToolObservation(
-        operation_id=operation.id,
-        run_id=operation.run_id,
-        source=Source.TAKE_OVER,
-        verdict=Verdict.UNKNOWN,
-        stage="crash",
-        detail=reason,
-        # Of the send that nobody reported on, under the token it was made under.
-        attempt=operation.attempts,
-        fence_token=operation.fence_token,
-        window={
-            "opened_at": _iso(operation.last_sent_at),
-            "deadline": _iso(operation.in_flight_until),
-            "lease_end": _iso(work.now),
-        },
-    )
-
-
 def _window(work: Work, operation: ToolOperation, call: Call) -> dict[str, Any]:
     """When this send was claimed, when bytes are known to have left, and when it had to end."""
     window = {
-        "opened_at": _iso(operation.last_sent_at),
-        **{f"{mark}_at": _iso(at) for mark, at in call.window.marks.items()},
-        "deadline": _iso(call.deadline),
-        "lease_end": _iso(work.now + timedelta(seconds=work.lease.left())),
+        "opened_at": iso(operation.last_sent_at),
+        **{f"{mark}_at": iso(at) for mark, at in call.window.marks.items()},
+        "deadline": iso(call.deadline),
+        "lease_end": iso(work.now + timedelta(seconds=work.lease.left())),
     }
     if operation.id not in in_flight():
-        window["returned_at"] = _iso(work.now)
+        window["returned_at"] = iso(work.now)
     return window
-
-
-def _iso(at: datetime | None) -> str | None:
-    return at.isoformat() if at is not None else None
 
 
 def _keep_late_answer(outcome: Outcome, *, operation: ToolOperation, call: Call) -> None:
     """A function came back after its deadline, in its own thread: keep what it says."""
     observation = _observe(operation, outcome, Source.STALE_WORKER)
     returned_at = call.deadline - timedelta(seconds=call.seconds_left())
-    observation.window = {"deadline": _iso(call.deadline), "returned_at": _iso(returned_at)}
+    observation.window = {"deadline": iso(call.deadline), "returned_at": iso(returned_at)}
     keep_late_answer(observation)
 
 

@@ -18,7 +18,7 @@ from runs.agents import Agent
 from runs.decisions import ToolCall
 from runs.intents import REPLAY, name_intent
 from runs.models import TEXT_LIMIT, ToolOperation
-from runs.operations import settle
+from runs.outcomes import settle
 from runs.state import OperationEvent
 from runs.work import Work
 from tools.canonical import digest

@@ -40,6 +40,10 @@ def find_runs(
             _storable(value, field="label")
         runs = runs.filter(labels__contains=dict(labels))
     if uncertain is not None:
+        if uncertain:
+            # Each has an unknown operation, of which there is a small index.
+            unknown = ToolOperation.objects.filter(status=OperationStatus.UNKNOWN)
+            runs = runs.filter(id__in=unknown.values("run_id"))
         matching = runs.filter if uncertain else runs.exclude
         runs = matching(state__in=sorted(UNCERTAIN_STATES))
     return runs

@@ -27,14 +27,12 @@ from runs.operations import (
     KEY_MARGIN,
     LEASE_TOO_SHORT,
     build_call,
-    commit_operation,
+    other_account,
     outlives_lease,
-    park_unknown,
     perform,
-    reject_operation,
     tries_allowed,
-    watch_later,
 )
+from runs.outcomes import commit_operation, park_unknown, reject_operation, watch_later
 from runs.recovery import (
     AskLater,
     CallAgain,
@@ -72,6 +70,11 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
     evidence = list(operation.observations.order_by("id"))
     facts = _gather(work, operation, spec, evidence)
     answer = recover(facts)
+    asks_or_sends = isinstance(answer, LookUp | CallAgain | SendSameKey)
+    moved = other_account(operation, spec)
+    if moved and asks_or_sends and operation.effect_type != EffectType.READ:
+        # What another account says, or does, is nothing to this operation.
+        answer = NeedsPerson(moved)
     if isinstance(answer, LookUp):
         found = _ask_provider(work, operation, spec)
         evidence.append(found)

@@ -19,18 +19,16 @@ from runs.errors import (
     InvalidInput,
     LeaseLost,
     ProvenCommitted,
+    ProvenRefused,
     RunHeld,
     StillInFlight,
+    UndecodableDecision,
     UnknownOperation,
 )
-from runs.evidence import find_proof, read_settling
+from runs.evidence import find_proof, find_refusal, read_settling
 from runs.lease import Claimed, claim
 from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
-from runs.operations import (
-    commit_operation,
-    establish_not_sent,
-    reject_operation,
-)
+from runs.outcomes import commit_operation, establish_not_sent, reject_operation
 from runs.reconciliation import key_standing
 from runs.recovery import stricter
 from runs.state import OperationStatus
@@ -63,7 +61,7 @@ def resolve_operation(
     Raises NotPermitted, InvalidInput, UnknownOperation, AlreadySettled (it is not unknown),
     StillInFlight (a send of ours may be on its way, so nobody can know that it did not
     happen; or its sender may yet wake up beside the one that would send again),
-    ProvenCommitted (our own evidence says that it did) or RunHeld.
+    ProvenCommitted or ProvenRefused (our own evidence says otherwise) or RunHeld.
     """
     actor.require(OPERATIONS_RESOLVE)
     _check(outcome=outcome, evidence=evidence, external_ref=external_ref, result=result)
@@ -74,9 +72,13 @@ def resolve_operation(
         raise RunHeld(run_id=str(operation.run_id), operation_id=operation_id)
     work = begin(claimed)
     try:
-        load(work)
+        with suppress(UndecodableDecision):
+            # Its rows are read by then, and settling needs no more.
+            load(work)
         operation = _find_open(work, operation_id)
-        if outcome != "committed":
+        if outcome == "committed":
+            _require_not_refused(operation)
+        else:
             _require_landed(work, operation)
             _require_unproven(operation)
             _require_senders_ended(work, operation, outcome=outcome)
@@ -198,6 +200,12 @@ def _require_unproven(operation: ToolOperation) -> None:
         raise ProvenCommitted(
             operation_id=operation.id, source=proof.source, external_ref=proof.external_ref
         )
+
+
+def _require_not_refused(operation: ToolOperation) -> None:
+    refusal = find_refusal(list(operation.observations.order_by("id")))
+    if refusal is not None and operation.attempts == 1:
+        raise ProvenRefused(operation_id=operation.id, refusal=refusal)
 
 
 def _find(operation_id: str) -> ToolOperation:

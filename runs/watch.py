@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from runs.evidence import observe_look_up
 from runs.late import note_late_effect
 from runs.models import ToolObservation, ToolOperation
-from runs.operations import build_look_up_call
+from runs.operations import build_look_up_call, other_account
 from tools.errors import UnknownTool
 from tools.execution import look_up
 from tools.registry import get_tool
@@ -82,7 +82,7 @@ def _ask(operation: ToolOperation, *, now: datetime) -> ToolObservation | None:
     # What earlier workers brought since it was closed can be read without asking anybody.
     for seen in operation.observations.filter(verdict=Verdict.COMMITTED).order_by("id"):
         note_late_effect(seen)
-    if spec.reconcile_handler is None:
+    if spec.reconcile_handler is None or other_account(operation, spec):
         return None
     call = build_look_up_call(operation, now=now, seconds=spec.timeout_policy.seconds)
     found = look_up(spec=spec, call=call)

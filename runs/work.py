@@ -58,6 +58,7 @@ class Work:
     failures: int
     cancel_requested_by: str | None
     clock: tuple[datetime, float]
+    due_at: datetime | None = None
     step_id: int | None = None
     attempt: int = 0
     attempt_id: int | None = None
@@ -262,6 +263,7 @@ def begin(claimed: Claimed) -> Work:
         failures=row["failures"],
         cancel_requested_by=row["cancel_requested_by"] if row["cancel_requested_at"] else None,
         clock=(claimed.now, time.monotonic()),
+        due_at=row["wake_at"],
     )
 
 

@@ -28,9 +28,9 @@ from runs.access import OPERATIONS_RESOLVE, Actor
 from runs.errors import InvalidInput, RunsError
 from runs.incarnation import this_place, why_gone
 from runs.lease import lease_seconds
-from runs.models import TEXT_LIMIT, AgentRun, StepAttempt, ToolOperation, Worker
+from runs.models import TEXT_LIMIT, StepAttempt, ToolOperation, Worker
 from runs.state import OperationStatus
-from runs.wake import hint_after_commit
+from runs.wake import make_due
 from tools.canonical import check_json
 from tools.errors import InvalidPayload
 from tools.redaction import bound_text
@@ -207,11 +207,8 @@ def _look_up_now(names: Collection[str]) -> list[str]:
     waiting = unknown_from(names).filter(run__lease_expires_at__isnull=True)
     found = list(waiting.values_list("id", "run_id"))
     with transaction.atomic():
-        AgentRun.objects.filter(
-            id__in=[run_id for _, run_id in found], lease_expires_at__isnull=True
-        ).update(wake_at=Now(), sweep_at=Now())
         for operation_id, run_id in found:
-            hint_after_commit(run_id, operation_id=operation_id)
+            make_due(run_id, operation_id=operation_id)
     return [operation_id for operation_id, _ in found]
 
 

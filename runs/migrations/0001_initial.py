@@ -491,6 +491,14 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
+                            ("finished_at__isnull", True),
+                            ("wake_at__isnull", True),
+                            _connector="OR",
+                        ),
+                        name="run_final_has_no_date",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
                             models.Q(("lease_expires_at__isnull", True), ("lease_owner", "")),
                             models.Q(
                                 ("lease_expires_at__isnull", False),

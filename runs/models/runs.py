@@ -50,6 +50,10 @@ class AgentRun(models.Model):
                 condition=Q(wake_at__isnull=False) | Q(sql_check("runs_may_be_undated", "state")),
             ),
             models.CheckConstraint(
+                name="run_final_has_no_date",
+                condition=Q(finished_at__isnull=True) | Q(wake_at__isnull=True),
+            ),
+            models.CheckConstraint(
                 name="run_lease_has_owner",
                 condition=Q(lease_expires_at__isnull=True, lease_owner="")
                 | (Q(lease_expires_at__isnull=False) & ~Q(lease_owner="")),

@@ -69,6 +69,41 @@ def looks_up_another_result(shop: Shop) -> Any:
     return shop.refund(WRITE, reconcile_handler=find)
 
 
+def looks_up_and_swallows_errors(shop: Shop) -> Any:
+    def find(call: Call) -> Reconciled[Any]:
+        try:
+            return shop.find(call)
+        except Exception:
+            return Reconciled.not_found()
+
+    return shop.refund(EffectType.NON_IDEMPOTENT_WRITE, reconcile_handler=find)
+
+
+def looks_up_and_hopes(shop: Shop) -> Any:
+    def find(call: Call) -> Reconciled[Any]:
+        try:
+            return shop.find(call)
+        except httpx2.HTTPError:
+            return Reconciled.committed({"refund_id": "probably"})
+
+    return shop.refund(WRITE, reconcile_handler=find)
+
+
+def looks_up_and_takes_every_status_for_nothing(shop: Shop) -> Any:
+    def find(call: Call) -> Reconciled[Any]:
+        answer = shop.client.get(
+            f"{shop.process.url}/refunds",
+            params={"operation_id": call.operation_id},
+            timeout=call.remaining,
+        )
+        if answer.status_code != 200 or not answer.json():
+            return Reconciled.not_found()
+        (found,) = answer.json()
+        return Reconciled.committed(found, external_ref=found["refund_id"])
+
+    return shop.refund(EffectType.NON_IDEMPOTENT_WRITE, reconcile_handler=find)
+
+
 def waits_for_ever(shop: Shop) -> Any:
     return shop.refund(
         WRITE, send=lambda call, order, amount: shop.send(call, order, amount, timeout=60.0)
@@ -146,24 +181,26 @@ def is_declared_without_keys(shop: Shop) -> Any:
     return shop.refund(WRITE, provider=shop.provider(idempotency_support="none"))
 
 
-# What must be found, by name, and in which field.
-PLANTED: Final[Mapping[str, tuple[Plant, str]]] = {
-    "read_has_an_effect": (reads_by_writing, "effect_type"),
-    "look_up_lags": (looks_up_an_index, "Provider.lookup"),
-    "look_up_misses": (looks_up_the_wrong_id, "reconcile_handler"),
-    "look_up_of_another": (looks_up_the_amount, "reconcile_handler"),
-    "look_up_invents": (looks_up_and_always_finds, "reconcile_handler"),
-    "results_differ": (looks_up_another_result, "reconcile_handler"),
-    "ignores_deadline": (waits_for_ever, "function"),
-    "sends_after_deadline": (waits_for_ever, "function"),
-    "retries_by_itself": (tries_again_by_itself, "function"),
-    "says_rejected": (calls_every_error_a_rejection, "function"),
-    "says_not_sent": (calls_every_error_not_sent, "function"),
-    "says_committed": (returns_its_errors, "function"),
-    "shows_sensitive": (shows_its_secret, "sensitive"),
-    "two_effects_of_one_call": (sends_twice, "function"),
-    "cannot_be_called": (is_always_refused, "arguments"),
-    "tools.E001": (is_declared_without_keys, "@tool"),
+# Each with what must be found, by name, and in which field.
+PLANTED: Final[Mapping[Plant, Mapping[str, str]]] = {
+    reads_by_writing: {"read_has_an_effect": "effect_type"},
+    looks_up_an_index: {"look_up_lags": "Provider.lookup"},
+    looks_up_the_wrong_id: {"look_up_misses": "reconcile_handler"},
+    looks_up_the_amount: {"look_up_of_another": "reconcile_handler"},
+    looks_up_and_always_finds: {"look_up_invents": "reconcile_handler"},
+    looks_up_another_result: {"results_differ": "reconcile_handler"},
+    looks_up_and_swallows_errors: {"look_up_hides_errors": "reconcile_handler"},
+    looks_up_and_hopes: {"look_up_hides_errors": "reconcile_handler"},
+    looks_up_and_takes_every_status_for_nothing: {"look_up_hides_errors": "reconcile_handler"},
+    waits_for_ever: {"ignores_deadline": "function", "sends_after_deadline": "function"},
+    tries_again_by_itself: {"retries_by_itself": "function"},
+    calls_every_error_a_rejection: {"says_rejected": "function"},
+    calls_every_error_not_sent: {"says_not_sent": "function"},
+    returns_its_errors: {"says_committed": "function"},
+    shows_its_secret: {"shows_sensitive": "sensitive"},
+    sends_twice: {"two_effects_of_one_call": "function"},
+    is_always_refused: {"cannot_be_called": "arguments"},
+    is_declared_without_keys: {"tools.E001": "@tool"},
 }
 
 

@@ -86,7 +86,9 @@ def test_a_sound_tool_is_passed_and_nothing_of_the_check_stays(
     assert ran.stdout.splitlines()[0].startswith("refund_customer: IDEMPOTENT_WRITE at payments")
     for fault in ("no_fault", "answer_lost", "killed_after_effect"):
         assert f"| {fault}" in ran.stdout
-    assert ran.stdout.rstrip().splitlines()[-1].startswith("Sound")
+    conclusion = ran.stdout.rstrip().splitlines()[-1]
+    assert conclusion.startswith("Sound")
+    assert "NOT PROBED" in conclusion
     assert list(scratch.iterdir()) == []
     assert len(provider.effects()) == 3
 
@@ -102,6 +104,7 @@ def test_a_tool_that_is_not_sound_is_failed_with_the_row_that_shows_it(
     assert ran.returncode == 1, ran.stderr
     report = json.loads(ran.stdout)
     assert report["ok"] is False
+    assert report["probed"] is False
     (late,) = [row for row in report["rows"] if row["fault"] == "request_late"]
     assert (late["effects"], late["verdict"]) == (2, "BROKEN")
 

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.processes import wait_until
 from tools.testing.children import Child
 from tools.testing.diary import Diary
-from tools.testing.network import hang_connections, refuse_connections, swallow_answers
+from tools.testing.network import (
+    answer_unavailable,
+    hang_connections,
+    refuse_connections,
+    swallow_answers,
+)
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(60)]
 
@@ -91,41 +97,46 @@ def _certified(path: Path) -> ssl.SSLContext:
     return context
 
 
-def by_httpx2(url: str) -> None:
-    httpx2.Client(verify=False).post(url, json={}, timeout=SECONDS)
+def by_httpx2(url: str) -> int:
+    return httpx2.Client(verify=False).post(url, json={}, timeout=SECONDS).status_code
 
 
-def by_asynchronous_httpx2(url: str) -> None:
-    async def post() -> None:
+def by_asynchronous_httpx2(url: str) -> int:
+    async def post() -> int:
         async with httpx2.AsyncClient(verify=False) as client:
-            await client.post(url, json={}, timeout=SECONDS)
+            return (await client.post(url, json={}, timeout=SECONDS)).status_code
 
-    asyncio.run(post())
+    return asyncio.run(post())
 
 
-def by_requests(url: str) -> None:
+def by_requests(url: str) -> int:
     requests.packages.urllib3.disable_warnings()  # type: ignore[attr-defined]
-    requests.post(url, json={}, verify=False, timeout=SECONDS)
+    return requests.post(url, json={}, verify=False, timeout=SECONDS).status_code
 
 
-def by_urllib(url: str) -> None:
+def by_urllib(url: str) -> int:
     trusting = ssl._create_unverified_context() if url.startswith("https") else None
     asked = urllib.request.Request(url, data=b"{}")
-    urllib.request.urlopen(asked, timeout=SECONDS, context=trusting)
+    try:
+        status: int = urllib.request.urlopen(asked, timeout=SECONDS, context=trusting).status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    return status
 
 
-Client = Callable[[str], None]
+Client = Callable[[str], int]
 CLIENTS = (by_httpx2, by_asynchronous_httpx2, by_requests, by_urllib)
 
 
 def _meet(network: Callable[[Diary], None], client: Client, url: str, directory: Path) -> Diary:
-    """What a client met, and "raised" if it noticed."""
+    """What a client met, and "raised" if it noticed, or "answered" if it was told something."""
     diary = Diary(directory / "met.diary")
 
     def work() -> None:
         network(diary)
         try:
-            client(url)
+            diary.note("answered", status=client(url))
         except Exception as error:
             diary.note("raised", text=repr(error))
 
@@ -155,3 +166,14 @@ def test_a_client_that_gets_no_connection_or_no_word_has_not_been_heard(
     assert met.count("connect") == 1
     assert met.count("raised") == 1
     assert server.asked == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_whose_answer_is_replaced_by_a_503_reads_just_that(
+    client: Client, server: Server, tmp_path: Path
+) -> None:
+    met = _meet(answer_unavailable, client, server.url, tmp_path)
+    assert [entry["status"] for entry in met.entries("answered")] == [503], met.entries("raised")
+    assert met.count("connect") == 1
+    assert met.count("cut") >= 1
+    wait_until(lambda: server.asked == 1, what="the server has been asked")

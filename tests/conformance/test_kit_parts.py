@@ -57,12 +57,13 @@ def test_a_person_who_is_not_told_why_is_a_breach() -> None:
     assert breach(ONCE, Ending(ended="a person", effects=1, reason=""))
 
 
-def _report(*rows: Row, findings: tuple[Finding, ...] = ()) -> Report:
+def _report(*rows: Row, findings: tuple[Finding, ...] = (), probed: bool = True) -> Report:
     return Report(
         tool="refund",
         effect_type="READ",
         provider="shop",
         scale="Times are scaled.",
+        probed=probed,
         rows=rows,
         findings=findings,
     )
@@ -79,6 +80,20 @@ def test_a_report_is_sound_only_without_broken_rows_and_errors() -> None:
     assert not _report(_row(), findings=(error,)).ok
     assert not _report(_row(verdict="BROKEN")).ok
     assert _report(_row(verdict="not run")).ok
+
+
+@pytest.mark.parametrize("verdict", ["kept", "BROKEN"])
+def test_a_report_whose_declaration_was_not_probed_says_so_whatever_its_rows_are(
+    verdict: str,
+) -> None:
+    report = _report(_row(verdict=verdict), probed=False)
+    conclusion = str(report).splitlines()[-1]
+    assert "NOT PROBED" in conclusion
+    assert "no wrong declaration was found" not in conclusion
+    assert report.to_json()["probed"] is False
+    probed = _report(_row(verdict=verdict))
+    assert "NOT PROBED" not in str(probed)
+    assert probed.to_json()["probed"] is True
 
 
 def test_what_a_provider_says_stays_in_its_cell() -> None:
@@ -138,7 +153,8 @@ def test_when_one_case_fails_the_others_are_closed() -> None:
 
 def test_every_finding_that_is_planted_is_explained_in_the_how_to_page() -> None:
     page = HOW_TO.read_text()
-    explained = {*PLANTED, "key_is_ignored", "survives_rollback", "no_effect_seen"}
+    planted = {name for found in PLANTED.values() for name in found}
+    explained = {*planted, "key_is_ignored", "survives_rollback", "no_effect_seen"}
     assert [name for name in explained if f"`{name}`" not in page and "." not in name] == []
 
 

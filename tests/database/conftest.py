@@ -17,7 +17,7 @@ def till(transactional_db: None) -> Iterator[None]:
     change("CREATE TABLE till (operation text PRIMARY KEY, amount int NOT NULL)")
     yield
     change("DROP TABLE till")
-    change("DROP FUNCTION IF EXISTS wait_for_gate")
+    change("DROP FUNCTION IF EXISTS wait_for_gate CASCADE")
 
 
 @pytest.fixture

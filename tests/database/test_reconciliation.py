@@ -21,6 +21,7 @@ from tests.database.kit import (
     drive_when_due,
     expire_lease,
     found,
+    hear_late,
     incidents,
     listening,
     operation_edges,
@@ -29,7 +30,7 @@ from tests.database.kit import (
     verdicts,
 )
 from tests.database.settling import waits_for_a_person
-from tools import Call, EffectType, Reconciled
+from tools import Approve, Call, EffectType, Reconciled
 
 pytestmark = ON_DATABASE
 
@@ -227,6 +228,39 @@ def test_the_late_refusal_of_the_only_send_settles_it(lose: Lose, effect: Effect
     drive_when_due(run)
     assert (run.state, len(script.calls)) == (RunState.FAILED, 1)
     assert run.error == "REJECTED: no such order"
+
+
+@pytest.mark.parametrize("effect", SENT)
+def test_the_late_word_that_nothing_left_lets_it_be_sent_again(
+    start: Start, effect: EffectType
+) -> None:
+    """The sender was missed before it could say so; nobody needs to be asked."""
+    look_up = Script()
+    script = scripted_tool(
+        "nobody hears this", 7, effect=effect, look_up=look_up, approval_policy=Approve("false")
+    )
+    run = start(decider=call_once(), tools=("pay",))
+    with dies_at(events.Name.CALL_STARTING):
+        drive(run)
+    change("UPDATE runs_agentrun SET lease_expires_at = now(), wake_at = now()")
+    hear_late(run, "not_sent", detail="no route")
+    expire_lease(run)
+    drive(run, owner="worker 2")
+    assert (run.state, run.result) == (RunState.COMPLETED, "nobody hears this")
+    assert (len(script.calls), len(look_up.calls)) == (1, 0)
+
+
+@pytest.mark.parametrize("effect", WRITES)
+def test_one_send_that_did_not_leave_says_nothing_of_the_other(
+    lose: Lose, effect: EffectType
+) -> None:
+    look_up = Script(*[Reconciled.indeterminate("not yet")] * 9)
+    run, script = lose(7, effect=effect, look_up=look_up, max_attempts=1)
+    change("UPDATE runs_tooloperation SET attempts = 2")
+    hear_late(run, "not_sent", attempt=2)
+    drive_when_due(run)
+    assert len(script.calls) == 1
+    assert run.state != RunState.COMPLETED
 
 
 def test_evidence_that_comes_while_a_person_is_awaited_settles_it_when_asked(

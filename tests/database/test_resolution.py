@@ -72,6 +72,10 @@ def _rows(run: AgentRun) -> list[Any]:
     row = {**AgentRun.objects.values().get(id=run.id)}
     for name in ("version", "fence_token", "updated_at"):
         del row[name]
+    # Who was due before is due now.
+    for name in ("wake_at", "sweep_at"):
+        if row[name] is not None and row[name] <= ask("SELECT statement_timestamp()"):
+            row[name] = "due"
     return [
         row,
         ToolOperation.objects.filter(run=run).values().get(),

@@ -34,6 +34,7 @@ from tests.database.kit import (
     scripted_tool,
     verdicts,
 )
+from tests.database.settling import end_worker
 from tools import Call, EffectType, Reconciled
 
 pytestmark = ON_DATABASE
@@ -113,7 +114,7 @@ def test_a_worker_that_comes_back_after_the_persons_word_writes_nothing(start: S
 def test_a_stale_sender_that_comes_back_after_a_denial_is_heard_before_the_repeat(
     start: Start,
 ) -> None:
-    """Worker 1 stood still inside its call; the person looked, and saw nothing yet."""
+    """Worker 1 stood still inside its call, and was taken to have ended; nothing was seen yet."""
 
     def stand_still(call: Call) -> Any:
         if call.attempt > 1:
@@ -123,6 +124,7 @@ def test_a_stale_sender_that_comes_back_after_a_denial_is_heard_before_the_repea
         expire_lease(run)
         drive(run, owner="worker 2")
         assert run.state == RunState.WAITING_FOR_RESOLUTION
+        end_worker("worker 1")
         _say(run, "not_committed")
         return "first"
 

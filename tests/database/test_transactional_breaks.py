@@ -240,8 +240,9 @@ def test_a_commit_whose_answer_was_lost_is_read_back(start: Start) -> None:
             RETURN NULL; END $$"""
     )
     change(
-        "CREATE CONSTRAINT TRIGGER slowly AFTER INSERT ON till DEFERRABLE INITIALLY DEFERRED"
-        " FOR EACH ROW EXECUTE FUNCTION wait_for_gate()"
+        "CREATE CONSTRAINT TRIGGER slowly AFTER UPDATE ON runs_tooloperation"
+        " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.status = 'COMMITTED')"
+        " EXECUTE FUNCTION wait_for_gate()"
     )
     run, script = start_booking(start)
     with another_connection() as gate:

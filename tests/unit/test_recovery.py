@@ -7,7 +7,7 @@ the design, each cell a word. The laws after it say what must hold whatever the 
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
-from typing import Final, Literal, assert_never
+from typing import Any, Final, Literal, assert_never
 
 import pytest
 
@@ -15,7 +15,6 @@ from runs.recovery import (
     AskLater,
     CallAgain,
     Facts,
-    Key,
     LookUp,
     NeedsPerson,
     Proof,
@@ -35,63 +34,40 @@ IN_FLIGHT: Final = 0.5
 PROOF: Final = Proof(result={"id": "re_1"}, external_ref="re_1")
 HARMLESS: Final = (EffectType.READ, EffectType.TRANSACTIONAL)
 WRITES: Final = [effect for effect in EffectType if effect not in HARMLESS]
-Found = Literal["not_found", "indeterminate", "failed"]
 
 SETTLED: Final = Settling(settles_in=0.0, negatives=3, confirmed=True, spacing=90.0)
 NOT_SETTLED: Final = (
     Settling(settles_in=None, sender="worker 1", negatives=9, confirmed=True, spacing=90.0),
-    Settling(settles_in=30.0, negatives=3, confirmed=False, spacing=90.0),
     Settling(settles_in=30.0, negatives=9, confirmed=True, spacing=90.0),
     Settling(settles_in=0.0, negatives=2, confirmed=True, spacing=90.0),
     Settling(settles_in=0.0, negatives=3, confirmed=False, spacing=90.0),
 )
 
 
+AXES: Final[dict[str, list[Any]]] = {
+    "effect_type": [*EffectType],
+    "can_look_up": [True, False],
+    "may_send": [True, False],
+    "nothing_left": [False, True],
+    "key": ["kept", "expired", "none"],
+    "sends": [*range(1, MAX_SENDS + 1)],
+    "objective_in": [0.0, 0.1, 3600.0],
+    "in_flight_for": [0.0, IN_FLIGHT],
+    "settling": [SETTLED, *NOT_SETTLED],
+    "proof": [None, PROOF],
+    "refused": [None, "no such order"],
+    "found": [None, "not_found", "indeterminate", "failed"],
+}
+
+
 def _all_facts() -> Iterator[Facts]:
-    keys: list[Key] = ["kept", "expired", "none"]
-    founds: list[Found | None] = [None, "not_found", "indeterminate", "failed"]
-    for (
-        effect,
-        sees,
-        may,
-        key,
-        sends,
-        objective,
-        flight,
-        settling,
-        proof,
-        refused,
-        found,
-    ) in product(
-        EffectType,
-        [True, False],
-        [True, False],
-        keys,
-        range(1, MAX_SENDS + 2),
-        [0.0, 0.1, 3600.0],
-        [0.0, IN_FLIGHT],
-        [SETTLED, *NOT_SETTLED],
-        [None, PROOF],
-        [None, "no such order"],
-        founds,
-    ):
-        if found is not None and not sees:
-            continue  # an answer of a look-up takes a look-up
-        yield Facts(
-            effect_type=effect,
-            can_look_up=sees,
-            may_send=may,
-            key=key,
-            sends=sends,
-            max_sends=MAX_SENDS,
-            retry_in=RETRY_IN,
-            objective_in=objective,
-            in_flight_for=flight,
-            settling=settling,
-            proof=proof,
-            refused=refused,
-            found=found,
+    for values in product(*AXES.values()):
+        facts = Facts(
+            max_sends=MAX_SENDS, retry_in=RETRY_IN, **dict(zip(AXES, values, strict=True))
         )
+        # An answer of a look-up takes a look-up.
+        if facts.found is None or facts.can_look_up:
+            yield facts
 
 
 ALL: Final = [(facts, recover(facts)) for facts in _all_facts()]
@@ -113,12 +89,11 @@ TABLE: Final[dict[EffectType, tuple[Word, Word]]] = {
 def _expected(facts: Facts) -> Recovery:
     if facts.proof is not None:
         return Record(facts.proof)
-    is_write = facts.effect_type not in HARMLESS
-    if not is_write and not facts.may_send:
-        return Reject("cancelled")
-    if is_write and facts.refused is not None and facts.sends == 1:
+    if _is_harmless(facts):
+        return _expected_of_a_harmless_call(facts)
+    if facts.refused is not None and facts.sends == 1:
         return Reject(facts.refused)
-    if is_write and facts.can_look_up and facts.found is None:
+    if facts.can_look_up and facts.found is None:
         return LookUp()
     row = facts.effect_type
     spent = facts.key != "kept" or facts.sends >= MAX_SENDS or facts.refused is not None
@@ -126,18 +101,30 @@ def _expected(facts: Facts) -> Recovery:
         row = EffectType.NON_IDEMPOTENT_WRITE
     word = TABLE[row][0 if facts.found == "not_found" else 1]
     answer = _read(word, facts)
-    waits = isinstance(answer, NeedsPerson) and facts.objective_in > 0
-    sends = isinstance(answer, CallAgain | SendSameKey)
-    if facts.in_flight_for > 0 and (waits or sends or row in HARMLESS or _is_settled(facts)):
-        return AskLater(facts.in_flight_for)
+    goes_on = isinstance(answer, AskLater) and not _is_settled(facts)
+    if facts.in_flight_for > 0 and not goes_on:
+        # What was made may still answer by itself; but not for ever.
+        return AskLater(0.0) if facts.objective_in > 0 else NeedsPerson("")
     return answer
+
+
+def _is_harmless(facts: Facts) -> bool:
+    return facts.effect_type in HARMLESS or facts.nothing_left
+
+
+def _expected_of_a_harmless_call(facts: Facts) -> Recovery:
+    if not facts.may_send:
+        return Reject("cancelled")
+    if facts.in_flight_for > 0:
+        return AskLater(0.0) if facts.objective_in > 0 else Reject("no answer")
+    return Reject("tries") if facts.sends >= MAX_SENDS else CallAgain()
 
 
 def _read(word: Word, facts: Facts) -> Recovery:
     used_up = facts.sends >= MAX_SENDS
     match word:
         case "call again":
-            return Reject("tries") if used_up else CallAgain()
+            raise AssertionError("harmless, and answered before")
         case "same key":
             return SendSameKey()
         case "a person" if facts.found == "failed" and facts.objective_in > 0:
@@ -195,13 +182,13 @@ def test_no_write_is_sent_again_under_a_key_that_the_provider_may_have_forgotten
     kind: type[Recovery],
 ) -> None:
     for facts in _those_that(kind):
-        assert facts.key != "expired" or facts.effect_type in HARMLESS, facts
+        assert facts.key != "expired" or _is_harmless(facts), facts
 
 
 @pytest.mark.parametrize("kind", [SendSameKey, CallAgain])
 def test_no_write_is_sent_again_after_it_was_refused(kind: type[Recovery]) -> None:
     for facts in _those_that(kind):
-        assert facts.refused is None or facts.effect_type in HARMLESS, facts
+        assert facts.refused is None or _is_harmless(facts), facts
 
 
 def test_the_same_key_is_sent_only_for_an_idempotent_write_whose_key_is_kept() -> None:
@@ -211,13 +198,13 @@ def test_the_same_key_is_sent_only_for_an_idempotent_write_whose_key_is_kept() -
 
 def test_a_write_is_called_again_only_once_it_is_settled_that_it_did_not_happen() -> None:
     for facts in _those_that(CallAgain):
-        if facts.effect_type not in HARMLESS:
+        if not _is_harmless(facts):
             assert (facts.found, facts.settling) == ("not_found", SETTLED), facts
 
 
-def test_what_is_irreversible_is_never_sent_again() -> None:
+def test_what_is_irreversible_is_never_sent_again_once_a_byte_of_it_may_have_left() -> None:
     for facts in _those_that(CallAgain, SendSameKey):
-        assert facts.effect_type is not EffectType.IRREVERSIBLE, facts
+        assert facts.effect_type is not EffectType.IRREVERSIBLE or facts.nothing_left, facts
 
 
 @pytest.mark.parametrize("kind", [SendSameKey, CallAgain])
@@ -230,14 +217,14 @@ def test_a_run_that_is_to_be_cancelled_sends_nothing(kind: type[Recovery]) -> No
 def test_a_provider_that_can_be_asked_about_a_write_is_asked_first(kind: type[Recovery]) -> None:
     for facts in _those_that(kind):
         asked = facts.found is not None or not facts.can_look_up
-        assert asked or facts.effect_type in HARMLESS, facts
+        assert asked or _is_harmless(facts), facts
 
 
 def test_a_provider_is_asked_once_per_round_and_only_about_writes() -> None:
     for facts in _those_that(LookUp):
         assert facts.can_look_up, facts
         assert facts.found is None, facts
-        assert facts.effect_type in WRITES, facts
+        assert not _is_harmless(facts), facts
 
 
 # -- Concluding ---------------------------------------------------------------------------------
@@ -252,8 +239,9 @@ def test_an_effect_is_recorded_exactly_when_there_is_proof() -> None:
 
 def test_an_effect_is_denied_only_on_a_refusal_where_it_is_settled_or_harmless() -> None:
     for facts in _those_that(Reject):
-        if facts.effect_type in HARMLESS:
-            assert facts.sends >= facts.max_sends or not facts.may_send, facts
+        if _is_harmless(facts):
+            waited = facts.in_flight_for > 0 and facts.objective_in <= 0
+            assert facts.sends >= facts.max_sends or not facts.may_send or waited, facts
         elif facts.refused is None:
             # There was none, and none is wanted any more.
             assert not facts.may_send, facts
@@ -262,13 +250,13 @@ def test_an_effect_is_denied_only_on_a_refusal_where_it_is_settled_or_harmless()
 
 def test_a_refusal_ends_a_write_only_as_the_only_answer_or_once_the_others_are_settled() -> None:
     for facts in _those_that(Reject):
-        if facts.effect_type in WRITES and facts.sends > 1:
+        if not _is_harmless(facts) and facts.sends > 1:
             assert (facts.found, facts.settling) == ("not_found", SETTLED), facts
 
 
 def test_what_is_not_found_is_taken_for_not_executed_only_once_it_is_settled() -> None:
     for facts, answer in ALL:
-        if facts.effect_type in WRITES and facts.refused is None and facts.settling is not SETTLED:
+        if not _is_harmless(facts) and facts.refused is None and facts.settling is not SETTLED:
             assert not isinstance(answer, Reject), facts
 
 
@@ -283,9 +271,7 @@ def test_a_person_is_not_called_while_the_answer_may_still_come_by_itself_in_tim
 def test_once_the_objective_is_over_a_person_is_asked_even_while_a_send_may_be_on_its_way() -> None:
     for facts, answer in ALL:
         if facts.effect_type in WRITES and facts.objective_in <= 0:
-            may_repeat = facts.effect_type is EffectType.IDEMPOTENT_WRITE and facts.may_send
-            if not may_repeat and not _is_settled(facts):
-                assert not isinstance(answer, AskLater), facts
+            assert not isinstance(answer, AskLater), facts
             if isinstance(answer, NeedsPerson) and facts.in_flight_for > 0:
                 assert answer.overdue, facts
 
@@ -295,16 +281,17 @@ def test_a_person_is_not_called_because_a_look_up_failed_while_there_is_time() -
         assert facts.found != "failed" or facts.objective_in <= 0, facts
 
 
-def test_a_read_never_needs_a_person() -> None:
+def test_what_is_harmless_never_needs_a_person() -> None:
     for facts in _those_that(NeedsPerson):
-        assert facts.effect_type in WRITES, facts
+        assert not _is_harmless(facts), facts
 
 
 def test_a_repeatable_write_needs_no_person_while_its_key_is_kept_and_tries_are_left() -> None:
     for facts in _those_that(NeedsPerson):
         if facts.effect_type is EffectType.IDEMPOTENT_WRITE and facts.refused is None:
             may = facts.key == "kept" and facts.sends < facts.max_sends and facts.may_send
-            assert not may, facts
+            # Unless a call that was made for it does not come back.
+            assert not may or facts.in_flight_for > 0, facts
 
 
 def test_a_person_who_is_asked_because_time_is_up_is_told_so() -> None:
@@ -316,15 +303,14 @@ def test_a_person_who_is_asked_because_time_is_up_is_told_so() -> None:
 def test_waiting_is_for_a_positive_time_and_not_far_past_the_objective() -> None:
     for facts, answer in ALL:
         if isinstance(answer, AskLater):
-            assert answer.seconds > 0, facts
-            if facts.effect_type in WRITES and facts.in_flight_for <= 0:
-                assert answer.seconds <= max(facts.objective_in, 1.0), facts
+            assert 0 < answer.seconds <= max(facts.objective_in, 1.0), facts
 
 
-def test_while_a_send_may_be_on_its_way_the_wait_ends_with_it() -> None:
+def test_nothing_waits_for_ever() -> None:
+    """A call that never comes back keeps nobody waiting once the objective is over."""
     for facts, answer in ALL:
-        if isinstance(answer, AskLater) and _is_settled(facts):
-            assert answer.seconds == facts.in_flight_for, facts
+        if facts.objective_in <= 0:
+            assert not isinstance(answer, AskLater), facts
 
 
 def test_a_person_is_told_why_and_what_is_lacking() -> None:

@@ -64,7 +64,7 @@ def check(
     """
     spec = _spec_of(tool)
     chosen = find_faults(faults)
-    is_whole = len(chosen) == len(ALL)
+    wanted = len(chosen) == len(ALL) if probes is None else probes
     with (
         tempfile.TemporaryDirectory(prefix="agentops-kit-") as directory,
         bench_for(
@@ -74,12 +74,13 @@ def check(
         tried = _try_undisturbed(bench)
         findings = [*check_declared(spec), *check_undisturbed(spec, tried.row)]
         rows = [tried.row]
-        if tried.row.ended == "COMMITTED":
+        can_be_called = tried.row.ended == "COMMITTED"
+        if can_be_called:
             struck = list(_struck(chosen, commits=tried.commits))
             cases: list[Case[Row | list[Finding]]] = [
                 run_case(bench, fault, tried.scale) for fault in struck
             ]
-            if is_whole if probes is None else probes:
+            if wanted:
                 cases += [probe(bench, tried.scale) for probe in PROBES]
             with showing(f"checking {spec.name}", total=len(cases)) as done:
                 results = run_cases(cases, lanes=lanes, on_done=lambda one: done(_name(one)))
@@ -90,6 +91,7 @@ def check(
         effect_type=str(spec.effect_type),
         provider=spec.provider_name,
         scale=describe(spec, tried.scale),
+        probed=wanted and can_be_called,
         rows=tuple(rows),
         findings=tuple(_once_each(findings)),
     )

@@ -18,6 +18,7 @@ from tools.checks import check_tools
 from tools.declarations import EffectType
 from tools.spec import ToolSpec
 from tools.testing.bench import Bench, Intended
+from tools.testing.blindness import probe_blindness
 from tools.testing.lanes import Case
 from tools.testing.probing import LookedUp, call_and_roll_back, call_once, look_up_around
 from tools.testing.report import Finding, Row, one_line
@@ -141,7 +142,10 @@ def _probe_mismatch(bench: Bench, scale: Scale, intended: Intended) -> Case[list
 
 
 def probe_look_ups(bench: Bench, scale: Scale) -> Case[list[Finding]]:
-    """Look up nothing, an effect, and another operation with the same arguments."""
+    """Look up nothing, an effect, and another operation with the same arguments.
+
+    Then, if it was found, ask again over a network that does not work.
+    """
     spec = bench.spec
     if spec.reconcile_handler is None or spec.effect_type not in REMOTE_WRITES:
         return []
@@ -155,7 +159,10 @@ def probe_look_ups(bench: Bench, scale: Scale) -> Case[list[Finding]]:
     )
     # Without an effect there is nothing that it should have found.
     is_there = bench.count(intended) > 0
-    return [*_of_what_is_not(spec, seen), *(_of_what_is(spec, seen) if is_there else ())]
+    found = [*_of_what_is_not(spec, seen), *(_of_what_is(spec, seen) if is_there else ())]
+    if is_there and seen.found_after is not None:
+        found += yield from probe_blindness(bench, scale, there=intended, nothing=nothing)
+    return found
 
 
 def _of_what_is_not(spec: ToolSpec, seen: LookedUp) -> Iterator[Finding]:

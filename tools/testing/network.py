@@ -1,4 +1,4 @@
-"""A network that refuses, hangs or swallows answers, below whatever client a tool uses.
+"""A network that refuses, hangs, or takes answers away, below whatever client a tool uses.
 
 The faults of `between.py` are raised around a tool's function; how the function itself
 reads a broken connection, and whether its client tries again by itself, shows only here.
@@ -17,12 +17,18 @@ import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from tools.testing.diary import Diary
 
 LONGEST_WAIT_SECONDS: Final = 10.0
+UNAVAILABLE: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)
 _TLS_HANDSHAKE: Final = b"\x16\x03"
+
+# What is read of an answer instead: of a connection, by the arguments of the method called.
+Instead = Callable[..., Any]
 
 
 def refuse_connections(diary: Diary) -> None:
@@ -61,9 +67,35 @@ def swallow_answers(diary: Diary) -> None:
     Notes "connect" and "cut". The reset comes once there is something to read, so that
     the provider has done its part by then.
     """
+
+    def reset(*_: Any) -> Any:
+        raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+
+    _replace_answers(diary, reset)
+
+
+def answer_unavailable(diary: Diary) -> None:
+    """From now on requests arrive, and what is read as their answer is an HTTP 503.
+
+    Notes what `swallow_answers` does. A client of another protocol reads nonsense.
+    """
+    left: WeakKeyDictionary[Any, bytearray] = WeakKeyDictionary()
+
+    def unavailable(connection: Any, *rest: Any) -> Any:
+        return _hand_over(left.setdefault(connection, bytearray(UNAVAILABLE)), *rest)
+
+    _replace_answers(diary, unavailable)
+
+
+def _replace_answers(diary: Diary, instead: Instead) -> None:
     made: WeakSet[socket.socket] = WeakSet()
     # Where TLS is spoken above a plain socket (asyncio does), its handshake must get through.
     secret: WeakSet[socket.socket] = WeakSet()
+
+    def cut(connection: Any, *rest: Any) -> Any:
+        _await_answer(connection)
+        diary.note("cut")
+        return instead(connection, *rest)
 
     def connecting(original: Callable[..., Any]) -> Callable[..., Any]:
         def connect(self: socket.socket, address: Any) -> Any:
@@ -85,12 +117,12 @@ def swallow_answers(diary: Diary) -> None:
         def receive(self: socket.socket, *rest: Any) -> Any:
             if self not in made or self in secret or isinstance(self, ssl.SSLSocket):
                 return original(self, *rest)
-            return _cut(diary, self)
+            return cut(self, *rest)
 
         return receive
 
     def reading(_: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, *rest: _cut(diary, self)
+        return cut
 
     _replace(socket.socket, "connect", connecting)
     for name in ("send", "sendall", "sendmsg"):
@@ -110,13 +142,23 @@ def _first_bytes(data: Any) -> bytes:
     )
 
 
-def _cut(diary: Diary, connection: Any) -> Any:
+def _await_answer(connection: Any) -> None:
     if isinstance(connection, socket.socket):
         seconds = connection.gettimeout()
         wait = LONGEST_WAIT_SECONDS if seconds is None else min(seconds, LONGEST_WAIT_SECONDS)
         select.select([connection], [], [], wait)
-    diary.note("cut")
-    raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+
+
+def _hand_over(answer: bytearray, *rest: Any) -> Any:
+    """The next bytes, as `recv(size)`, `recv_into(buffer, size)` or `read(size, buffer)` would."""
+    size = next((one for one in rest if isinstance(one, int)), 0) or len(answer)
+    buffer = next((one for one in rest if not isinstance(one, int | None)), None)
+    part = bytes(answer[: size if buffer is None else min(size, len(buffer))])
+    del answer[: len(part)]
+    if buffer is None:
+        return part
+    memoryview(buffer)[: len(part)] = part
+    return len(part)
 
 
 def _replace(

@@ -72,6 +72,15 @@ class LookedUp:
     found: Any
 
 
+@dataclass(frozen=True, kw_only=True)
+class LookedUpOver:
+    """Verdicts over a broken network, and how often it was met: as "connect" and as "cut"."""
+
+    of_there: str
+    of_nothing: str
+    met: Mapping[str, int]
+
+
 def call_once(
     bench: Bench, intended: Intended, *, seconds: float, network: Network | None = None
 ) -> Case[Tried]:
@@ -117,6 +126,20 @@ def look_up_around(
         why=last["why"],
         answer=[answer.get("result"), answer.get("external_ref")],
         found=None if found is None else [found["result"], found["external_ref"]],
+    )
+
+
+def look_up_over(
+    bench: Bench, *, there: Intended, nothing: Intended, seconds: float, network: Network
+) -> Case[LookedUpOver]:
+    """Look both up; `network` is done to their process first."""
+    work = partial(_look_up_over, bench.spec, there, nothing, seconds=seconds, network=network)
+    diary = yield from _in_a_process(bench, work, seconds=2 * seconds)
+    verdicts = {entry["of"]: entry["verdict"] for entry in diary.entries("looked up")}
+    return LookedUpOver(
+        of_there=verdicts.get("there", ""),
+        of_nothing=verdicts.get("nothing", ""),
+        met={what: diary.count(what) for what in ("connect", "cut")},
     )
 
 
@@ -185,27 +208,45 @@ def _look_up_around(
     *,
     seconds: float,
 ) -> None:
-    def ask(of: str, whom: Intended, after: float = 0.0) -> str:
-        found = look_up(spec=spec, call=call_for(whom, seconds=seconds))
-        diary.note(
-            "looked up",
-            of=of,
-            after=after,
-            verdict="failed" if found.failed else found.verdict,
-            why=found.why,
-            result=found.result,
-            external_ref=found.external_ref,
-        )
-        return found.verdict
-
+    ask = partial(_ask, spec, diary, seconds=seconds)
     ask("nothing", nothing)
     _call(spec, intended, diary, seconds=seconds)
     answered_at = time.monotonic()
-    while ask("effect", intended, time.monotonic() - answered_at) != "committed":
+    while ask("effect", intended, after=time.monotonic() - answered_at) != "committed":
         if time.monotonic() - answered_at > LAG_SECONDS:
             break
         time.sleep(LAG_STEP_SECONDS)
     ask("other", other)
+
+
+def _look_up_over(
+    spec: ToolSpec,
+    there: Intended,
+    nothing: Intended,
+    diary: Diary,
+    *,
+    seconds: float,
+    network: Network,
+) -> None:
+    network(diary)
+    _ask(spec, diary, "there", there, seconds=seconds)
+    _ask(spec, diary, "nothing", nothing, seconds=seconds)
+
+
+def _ask(
+    spec: ToolSpec, diary: Diary, of: str, whom: Intended, *, seconds: float, after: float = 0.0
+) -> str:
+    found = look_up(spec=spec, call=call_for(whom, seconds=seconds))
+    diary.note(
+        "looked up",
+        of=of,
+        after=after,
+        verdict="failed" if found.failed else found.verdict,
+        why=found.why,
+        result=found.result,
+        external_ref=found.external_ref,
+    )
+    return found.verdict
 
 
 def _noting(spec: ToolSpec, diary: Diary) -> ToolSpec:

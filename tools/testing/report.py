@@ -17,6 +17,10 @@ Level = Literal["error", "note"]
 
 LONGEST_WHY: Final = 160
 LONGEST_SENTENCE: Final = 600
+NOT_PROBED: Final = (
+    "The declaration was NOT PROBED: its keys, its look-up and its client are not proven. "
+    "Run it without naming faults."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,18 +58,23 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The outcome of `check`. `str()` is the table with the findings below it."""
+    """The outcome of `check`. `str()` is the table with the findings below it.
+
+    `probed` is False where the rows are all that was tried: then a declaration that is
+    wrong in another way was not looked for.
+    """
 
     tool: str
     effect_type: str
     provider: str
     scale: str
+    probed: bool
     rows: tuple[Row, ...]
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether the tool keeps its promise under every fault and is declared as it is."""
+        """Whether it kept its promise under every fault that was run, and nothing was found."""
         return not self.broken and all(found.level != "error" for found in self.findings)
 
     @property
@@ -96,6 +105,7 @@ class Report:
             "effect_type": self.effect_type,
             "provider": self.provider,
             "ok": self.ok,
+            "probed": self.probed,
             "scale": self.scale,
             "rows": [asdict(row) for row in self.rows],
             "findings": [asdict(found) for found in self.findings],
@@ -108,10 +118,14 @@ class Report:
         return "\n\n".join([*parts, self._conclusion()])
 
     def _conclusion(self) -> str:
+        return self._judgement() if self.probed else f"{self._judgement()} {NOT_PROBED}"
+
+    def _judgement(self) -> str:
         if self.ok:
             return "Sound: the promise was kept under every fault that was run."
         names = [row.fault for row in self.broken]
-        if names and not any(found.level == "error" for found in self.findings):
+        unexplained = self.probed and all(found.level != "error" for found in self.findings)
+        if names and unexplained:
             return (
                 f"NOT SOUND: broken under {', '.join(names)}, and no wrong declaration was found: "
                 "the tool or the counter does something that the probes do not look for."

@@ -66,7 +66,7 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="FAULT",
-            help="only this one; repeatable",
+            help="only this one, and no probe of the declaration; repeatable",
         )
         parser.add_argument("--list-faults", action="store_true", help="print the faults and end")
         parser.add_argument("--json", action="store_true", help="print one JSON object")

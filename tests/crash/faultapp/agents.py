@@ -104,6 +104,8 @@ AGENTS = (
             "unkeyed_refund",
             "unkeyed_blind_refund",
             "unkeyed_doubtful_refund",
+            "unkeyed_eager_refund",
+            "unkeyed_lazy_refund",
             "unkeyed_sleepy_refund",
             "unkeyed_blind_sleepy_refund",
             "unkeyed_blind_stubborn_refund",

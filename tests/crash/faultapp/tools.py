@@ -96,13 +96,29 @@ declare(
 )
 
 declare("unkeyed_refund", UNKEYED, reconcile_handler=find_keyless_refund)
-declare("unkeyed_blind_refund", UNKEYED)
+# Longer, for it has no second chance on a machine that stands still for a moment.
+declare("unkeyed_blind_refund", UNKEYED, timeout_policy=Timeout(seconds=2.0))
 # As long as a real provider's window: "not found" is never believed within a test.
 declare(
     "unkeyed_doubtful_refund",
     UNKEYED,
     reconcile_handler=find_keyless_refund,
     settle_window=timedelta(minutes=15),
+)
+# One is asked about many times before its window is over, the other at first after it.
+declare(
+    "unkeyed_eager_refund",
+    UNKEYED,
+    reconcile_handler=find_keyless_refund,
+    settle_window=timedelta(seconds=2),
+    retry_policy=Retry(max_attempts=12, first_delay=0.05, max_delay=0.05),
+)
+declare(
+    "unkeyed_lazy_refund",
+    UNKEYED,
+    reconcile_handler=find_keyless_refund,
+    settle_window=timedelta(seconds=0.2),
+    retry_policy=Retry(max_attempts=12, first_delay=0.5, max_delay=0.5),
 )
 declare(
     "unkeyed_sleepy_refund", UNKEYED, place=place_sleepily, reconcile_handler=find_keyless_refund

@@ -1,5 +1,6 @@
 """What is refused when the project starts."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,10 @@ from tools.checks import check_tools
 SOUND: dict[str, Any] = {
     "effect_type": EffectType.IDEMPOTENT_WRITE,
     "provider": Provider(
-        name="payments", idempotency_support="key", idempotency_retention=timedelta(hours=24)
+        name="payments",
+        idempotency_support="key",
+        idempotency_retention=timedelta(hours=24),
+        lookup="by_key",
     ),
     "reconcile_handler": lambda call: Reconciled.not_found(),
 }
@@ -122,6 +126,11 @@ def test_only_what_is_settled_by_look_ups_needs_an_objective_past_the_window(
     effect: EffectType,
 ) -> None:
     assert _declare(effect_type=effect, reconcile_within=timedelta(minutes=1)) == []
+
+
+def test_a_write_that_cannot_be_looked_up_is_not_asked_for_a_look_up() -> None:
+    cannot = replace(SOUND["provider"], lookup="none")
+    assert _declare(provider=cannot, reconcile_handler=None) == []
 
 
 def test_a_tool_without_a_description_is_warned_about() -> None:

@@ -7,7 +7,7 @@ Does not check promises: whether an API keeps its word about keys shows in the a
 from collections.abc import Collection, Sequence
 
 from tools.catalog.http_api.answers import Says
-from tools.catalog.http_api.look_up import FindInList, LookUp
+from tools.catalog.http_api.look_up import FindInList, FindOne, LookUp
 from tools.catalog.http_api.provider import HttpApi
 from tools.catalog.http_api.request import Method, problem_of_base
 from tools.catalog.http_api.templates import InvalidTemplate, PathTemplate, Template
@@ -58,6 +58,13 @@ def check_look_up(*, name: str, look_up: LookUp, names: Collection[str]) -> None
     if unknown := sorted(set(look_up.same.values()) - set(names)):
         problem = f"look_up compares with no argument: {', '.join(unknown)}"
         raise InvalidTool(name, problem=problem, fix="name arguments in `same`")
+    named_in = (look_up.path, *look_up.query.values())
+    is_named = any(
+        mark in text for text in named_in for mark in ("{operation_id}", "{idempotency_key}")
+    )
+    if isinstance(look_up, FindOne) and not (look_up.ours or look_up.same or is_named):
+        problem = "look_up would take whatever stands at its path for its own"
+        raise InvalidTool(name, problem=problem, fix="say in `ours` or `same` what makes it ours")
     if isinstance(look_up, FindInList) and not look_up.ours:
         problem = "look_up would take any item of the list for its own"
         raise InvalidTool(name, problem=problem, fix="say in `ours` what tells them apart")

@@ -1,0 +1,157 @@
+"""The edges on which an operation ends, waits or becomes unknown, together with its run's.
+
+Guarantees: whatever ends an operation dates it, lets its intent go where nothing happened,
+counts what contradicts the end, and has it watched where it was ever in doubt.
+
+Does not decide which edge is taken: `operations.py` (an answer), `reconciliation.py`
+(evidence), `resolution.py` (a person) and `engine.py` (a cancel) do.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from runs.evidence import find_proof
+from runs.late import FURTHER_EFFECT, find_further_effects
+from runs.models import Incident, ToolObservation, ToolOperation
+from runs.state import OperationEvent, RunEvent, RunState
+from runs.work import Work
+from tools import EffectType
+
+Source = ToolObservation.Source
+Verdict = ToolObservation.Verdict
+
+# How long a closed operation is watched at least, and from when on.
+WATCH_FOR: Final = timedelta(hours=24)
+FIRST_WATCH: Final = timedelta(minutes=1)
+
+
+def commit_operation(
+    work: Work, operation: ToolOperation, *, result: Any, external_ref: str, reason: str = ""
+) -> None:
+    """Plan the edge to COMMITTED, of the operation and of its run."""
+    operation.result = result
+    operation.external_ref = external_ref
+    operation.error = ""
+    if operation.attempts > 1 or operation.unknown_since is not None:
+        pending = [one for one in work.change.observations if one.operation_id == operation.id]
+        for reference in find_further_effects(operation, pending=pending):
+            work.open_incident(
+                operation,
+                kind=Incident.Kind.DUPLICATE,
+                external_ref=reference,
+                detail=FURTHER_EFFECT,
+            )
+    settle(work, operation)
+    work.move_operation(operation, OperationEvent.COMMIT, reason)
+    work.move(RunEvent.COMMIT, reason)
+
+
+def commit_if_proven(work: Work, operation: ToolOperation) -> bool:
+    """Plan the edge to COMMITTED of an operation that an earlier send proves to have made.
+
+    The proof may have come after somebody had established that there is no effect.
+    """
+    proof = find_proof(operation.observations.order_by("id")) if operation.attempts else None
+    if proof is None:
+        return False
+    if work.state in (RunState.DECISION_RECORDED, RunState.TOOL_COMMITTED):
+        work.move(RunEvent.PREPARE)
+    reason = f"{proof.source} proves the effect of an earlier send"
+    commit_operation(
+        work, operation, result=proof.result, external_ref=proof.external_ref, reason=reason
+    )
+    return True
+
+
+def reject_operation(work: Work, operation: ToolOperation, *, reason: str) -> None:
+    """Plan the edge to REJECTED, of the operation and of its run."""
+    operation.error = reason
+    operation.holds_intent = None
+    if operation.unknown_since is not None:
+        watch_later(work, operation)
+    settle(work, operation)
+    work.move_operation(operation, OperationEvent.REJECT, reason)
+    work.move(RunEvent.REJECT, reason)
+
+
+def establish_not_sent(work: Work, operation: ToolOperation, *, reason: str) -> None:
+    """Plan the way back to PREPARED: a person knows that nothing happened, so it is sent again."""
+    operation.unknown_since = None
+    operation.next_reconcile_at = None
+    operation.error = reason
+    watch_later(work, operation)
+    work.move_operation(operation, OperationEvent.NOT_SENT, reason)
+    work.move(RunEvent.NOT_SENT, reason)
+
+
+def cancel_operation(work: Work, operation: ToolOperation) -> None:
+    """Plan the edge to CANCELLED of an operation that was never sent."""
+    operation.holds_intent = None
+    settle(work, operation)
+    work.move_operation(operation, OperationEvent.CANCEL)
+
+
+def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: RunEvent) -> None:
+    """Plan the edge to UNKNOWN; `event` is LOSE_OUTCOME, or TAKE_OVER when the sender is gone."""
+    operation.unknown_since = operation.unknown_since or work.now
+    operation.error = reason
+    if event is RunEvent.TAKE_OVER:
+        # Until its end is known, nobody can say when it is too late for it to act.
+        operation.settles_at = None
+        work.observe(_observe_take_over(work, operation, reason))
+    work.move_operation(operation, OperationEvent.LOSE_OUTCOME, reason)
+    work.move(event, reason)
+
+
+def settle(work: Work, operation: ToolOperation) -> None:
+    """Date the operation as settled; its edge is planned by the caller."""
+    operation.settled_at = work.now
+    operation.unknown_since = None
+    operation.next_reconcile_at = None
+    if operation.next_watch_at is not None:
+        # Watched from its end on, however long it took to come to that.
+        watch_later(work, operation)
+
+
+def watch_later(work: Work, operation: ToolOperation) -> None:
+    """Have the provider asked, once this is closed, for an effect that comes late.
+
+    Read from the row: a tool that is gone must not keep its operations open.
+    """
+    if EffectType(operation.effect_type).is_write:
+        a_day = work.now + WATCH_FOR
+        operation.watch_until = max(operation.key_expires_at or a_day, a_day)
+        operation.next_watch_at = work.now + FIRST_WATCH
+
+
+def park_unknown(work: Work, operation: ToolOperation, *, seconds: float | None) -> None:
+    """Give the run back until the operation may be asked about again; None is never."""
+    operation.next_reconcile_at = None
+    if seconds is not None:
+        operation.next_reconcile_at = work.now + timedelta(seconds=seconds)
+    work.change.touch(operation)
+    work.release(wake_in=seconds)
+
+
+def _observe_take_over(work: Work, operation: ToolOperation, reason: str) -> ToolObservation:
+    return ToolObservation(
+        operation_id=operation.id,
+        run_id=operation.run_id,
+        source=Source.TAKE_OVER,
+        verdict=Verdict.UNKNOWN,
+        stage="crash",
+        detail=reason,
+        # Of the send that nobody reported on, under the token it was made under.
+        attempt=operation.attempts,
+        fence_token=operation.fence_token,
+        window={
+            "opened_at": iso(operation.last_sent_at),
+            "deadline": iso(operation.in_flight_until),
+            "lease_end": iso(work.now),
+        },
+    )
+
+
+def iso(at: datetime | None) -> str | None:
+    """As windows store a time."""
+    return at.isoformat() if at is not None else None
