@@ -168,6 +168,7 @@ def _present_observation(
         detail=scrub(seen.detail, operation.arguments, hidden),
         result=redact(seen.result, hidden),
         external_ref=seen.external_ref or None,
+        also=seen.also or [],
         attempt=seen.attempt,
         fence_token=seen.fence_token,
     )

@@ -5,7 +5,7 @@ that does; what is unknown and served by nobody reaches a person after a day, ne
 silence. What may be under way needs its tool alone, not the agent that asked for it.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from runs.agents import Agent, get_agent

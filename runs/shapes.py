@@ -96,6 +96,7 @@ class Observation(Shape):
     detail: str
     result: Any
     external_ref: str | None
+    also: list[str] = Field(description="references of further effects that a look-up saw")
     attempt: int
     fence_token: int
 

@@ -203,6 +203,8 @@ def _why(entry: TimelineEntry) -> str:
         known.append(f"(repeats {repeats})")
     if entry.external_ref is not None:
         known.append(f"[{entry.external_ref}]")
+    if also := evidence.get("also"):
+        known.append(f"(and besides: {', '.join(also)})")
     return " ".join(known)
 
 

@@ -158,6 +158,7 @@ def _of_observation(row: ToolObservation, around: _Around, seq: int) -> Timeline
             "verdict": row.verdict,
             "send": row.attempt,
             "window": row.window,
+            "also": row.also or [],
             "result": redact(row.result, names_of_operation(operation)),
         },
     )

@@ -27,6 +27,7 @@ from runs.admin.show import (
     list_url,
     quote,
     record_url,
+    references,
     when,
     window_cell,
 )
@@ -256,14 +257,14 @@ def _look_ups(operation: ToolOperation, found: Sequence[ToolObservation]) -> Tab
     shown = found[:LOOK_UPS]
     more = len(found) > LOOK_UPS
     return Table(
-        headers=("when", "it said", "which counts for", "in its words", "reference"),
+        headers=("when", "it said", "which counts for", "in its words", "references"),
         rows=[
             [
                 when(one.observed_at),
                 verdict_badge(one),
                 COUNTS_FOR.get(one.verdict, NOTHING),
                 _said(one, operation),
-                line(one.external_ref, 255),
+                references(one),
             ]
             for one in shown
         ],
@@ -309,8 +310,7 @@ def _said(seen: ToolObservation, operation: ToolOperation) -> Cell:
 
 
 def _result(seen: ToolObservation, operation: ToolOperation) -> Cell:
-    reference = line(seen.external_ref, 255) if seen.external_ref else ""
     if seen.result is None:
-        return reference or NOTHING
+        return references(seen)
     shown = json.dumps(redact(seen.result, names_of_operation(operation)), ensure_ascii=False)
-    return format_html("{} {}", reference, quote(shown, RESULT))
+    return format_html("{} {}", references(seen), quote(shown, RESULT))

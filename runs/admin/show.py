@@ -120,6 +120,11 @@ def quote(text: str, limit: int = PARAGRAPH) -> SafeString | str:
     return said if said == NOTHING else format_html('<q class="ao-said">{}</q>', said)
 
 
+def references(seen: ToolObservation) -> str:
+    """What the provider calls the effect that was seen, and those that it has besides."""
+    return line(", ".join(filter(None, (seen.external_ref, *(seen.also or ())))), PARAGRAPH)
+
+
 def text_block(title: str, text: str) -> Block:
     """A stranger's text in full, up to the cut."""
     return _block(title, text)

@@ -116,7 +116,7 @@ def test_a_sender_that_is_not_known_to_have_ended_is_warned_about_until_it_is(
 def test_each_look_up_says_what_it_counts_for(clerk: Client, start: Start) -> None:
     run = parked_run(start)
     for verdict in (Verdict.NOT_FOUND, Verdict.INDETERMINATE, Verdict.FAILED):
-        observe(run, verdict=verdict, detail=f"it is {verdict}")
+        observe(run, verdict=verdict, detail=f"it is {verdict}", also=["re_8", "<b>"])
     rows = [row for row in rows_of(opened(clerk, run)) if "which counts for" in row]
     assert [row["in its words"] for row in rows] == [
         '<q class="ao-said">it is failed</q>',
@@ -125,6 +125,7 @@ def test_each_look_up_says_what_it_counts_for(clerk: Client, start: Start) -> No
     ]
     assert "the look-up itself failed" in rows[0]["which counts for"]
     assert "no proof" in rows[2]["which counts for"]
+    assert rows[2]["references"] == "re_8, &lt;b&gt;"
 
 
 def test_a_take_over_says_who_took_over(clerk: Client, start: Start) -> None:

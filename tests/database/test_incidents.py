@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from runs import Context, Decision, Finish
 from runs.admin.incidents import MEANINGS, TOLD
-from runs.models import AgentRun, Incident, ToolOperation
+from runs.models import AgentRun, Incident, ToolObservation, ToolOperation
 from runs.queries import duplicate_counts
 from tests.database.admin_pages import HOSTILE, browser_of, list_of, person
 from tests.database.callers import caller
@@ -87,6 +87,27 @@ def test_an_operation_says_whether_a_send_may_still_be_in_flight(start: Start) -
     ToolOperation.objects.filter(run=run).update(settles_at=timezone.now())
     (shown,) = caller().get("operations/").json()["results"]
     assert shown["may_be_in_flight"] is False
+
+
+def test_further_effects_that_a_look_up_saw_are_shown_everywhere(start: Start) -> None:
+    run = reconciled_run(start)
+    seen = ToolObservation.objects.create(
+        run=run,
+        operation=run.operations.get(),
+        source=ToolObservation.Source.LOOK_UP,
+        verdict=ToolObservation.Verdict.COMMITTED,
+        external_ref="re_1",
+        also=["re_2", "re_3"],
+        attempt=1,
+        fence_token=2,
+    )
+    (shown,) = caller().get("operations/").json()["results"]
+    assert [one["also"] for one in shown["observations"]] == [[], [], ["re_2", "re_3"]]
+    newest = caller().get(f"runs/{run.id}/timeline/").json()["results"][-1]
+    assert newest["evidence"]["also"] == ["re_2", "re_3"]
+    assert "(and besides: re_2, re_3)" in " ".join(told("inspect_run", str(run.id)).split())
+    root = browser_of(person(superuser=True))
+    assert "re_1, re_2, re_3" in page_of("toolobservation", seen.pk, root)
 
 
 def test_a_repeat_names_what_it_repeats(start: Start) -> None:

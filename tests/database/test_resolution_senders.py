@@ -8,11 +8,11 @@ import pytest
 
 from runs import events
 from runs.access import operator
-from runs.errors import StillInFlight, UnknownWorker
+from runs.errors import StillInFlight
 from runs.models import AgentRun, Worker
 from runs.resolution import resolve_operation
 from runs.state import RunState
-from runs.worker_ends import end_workers
+from runs.worker_ends import UnknownWorker, end_workers
 from tests.database.kit import (
     KEYED,
     LOST,
@@ -34,13 +34,12 @@ from tests.database.kit import (
 from tests.database.settling import end_worker
 from tests.database.worker_rows import a_worker
 from tools import EffectType, Provider
+from tools.registry import isolated_registry
 
 pytestmark = ON_DATABASE
 
 Start = Callable[..., AgentRun]
 DENIALS = ["not_committed", "rejected"]
-# The same thing named in the request is the same effect, however often it is asked for.
-NATURAL = Provider(name="registry", idempotency_support="natural_id", lookup="by_natural_id")
 
 
 def _asleep(
@@ -116,8 +115,6 @@ def test_a_repeat_under_a_key_that_is_no_longer_kept_is_refused(start: Start) ->
 
 
 def test_a_key_of_a_tool_that_nobody_here_knows_does_not_join_a_repeat(start: Start) -> None:
-    from tools.registry import isolated_registry
-
     run, _ = _asleep(start, effect=EffectType.IDEMPOTENT_WRITE, provider=KEYED)
     with isolated_registry():
         _is_refused(run, "not_committed")

@@ -103,8 +103,8 @@ def test_what_is_unknown_is_looked_up_and_recorded_without_its_agent(start: Star
     assert (operation.status, operation.external_ref) == ("COMMITTED", "re_1")
     assert (len(script.calls), run.uncertain) == (1, False)
     # And only then it waits for a worker that can go on.
-    assert (run.state, run.lease_owner) == (RunState.TOOL_COMMITTED, "")
-    assert run.wake_at is not None
+    assert (run.state, run.finished_at, run.lease_owner) == (RunState.READY, None, "")
+    assert run.wake_at > ask("SELECT statement_timestamp() + interval '5 s'")
 
 
 def test_no_answer_about_it_is_overdue_and_a_persons_also_without_its_agent(start: Start) -> None:
