@@ -379,7 +379,7 @@ def _set_aside(work: Work, error: Exception) -> bool:
     seen = work.change.observations
     work.change = Change(run={"error": bound_text(describe(error), TEXT_LIMIT)})
     with suppress(Exception):  # what was learned may be the very thing that cannot be stored
-        keep_as_late_evidence(seen)
+        keep_as_late_evidence(seen, wake=False)
     try:
         # Longer with every attempt: what fails the same way again wants a person.
         first = RECONNECT_SECONDS if isinstance(error, BROKEN) else SET_ASIDE_SECONDS

@@ -23,8 +23,11 @@ Source = ToolObservation.Source
 Verdict = ToolObservation.Verdict
 
 
-def keep_as_late_evidence(observations: list[ToolObservation]) -> None:
-    """Append what a worker learned although it no longer holds the run."""
+def keep_as_late_evidence(observations: list[ToolObservation], *, wake: bool = True) -> None:
+    """Append what a worker learned although it no longer holds the run.
+
+    Without `wake` its run keeps its date: whoever sets a run aside has just chosen one.
+    """
     for observation in observations:
         if observation.source == Source.WORKER:
             observation.source = Source.STALE_WORKER
@@ -34,7 +37,7 @@ def keep_as_late_evidence(observations: list[ToolObservation]) -> None:
             run_id=observation.run_id,
             operation_id=observation.operation_id,
         )
-        note_late_effect(observation)
+        note_late_effect(observation, wake=wake)
 
 
 def keep_late_answer(observation: ToolObservation) -> None:
@@ -43,87 +46,91 @@ def keep_late_answer(observation: ToolObservation) -> None:
     connection.close()
 
 
-def note_late_effect(observation: ToolObservation) -> None:
-    """Open an incident if the observation proves an effect that its operation's end denies.
+def note_late_effect(observation: ToolObservation, *, wake: bool = True) -> None:
+    """Open an incident for each effect that its operation's end denies.
 
     Whatever it says of an operation that is still unknown makes its run due: a person may be
     all that it waits for.
     """
     # Read after the observation was written: whoever closes the operation later reads that.
     operation = ToolOperation.objects.get(id=observation.operation_id)
-    if operation.status == OperationStatus.UNKNOWN:
+    if wake and operation.status == OperationStatus.UNKNOWN:
         make_due(operation.run_id, operation_id=operation.id)
     if observation.verdict != Verdict.COMMITTED:
         return
     match OperationStatus(operation.status):
         case OperationStatus.REJECTED | OperationStatus.CANCELLED:
-            _open_late_commit(operation, observation)
-            for reference in further_references(observation):
+            first, *further = name_effects(operation)
+            if not operation.incidents.filter(kind=Incident.Kind.LATE_COMMIT).exists():
                 open_incident(
                     operation,
-                    kind=Incident.Kind.DUPLICATE,
-                    external_ref=reference,
-                    detail=FURTHER_EFFECT,
+                    kind=Incident.Kind.LATE_COMMIT,
+                    external_ref=first,
+                    detail=f"an effect exists, and the operation was closed as {operation.status}",
                 )
+            _open_duplicates(operation, further)
         case OperationStatus.COMMITTED:
-            for external_ref in find_further_effects(operation):
-                open_incident(
-                    operation,
-                    kind=Incident.Kind.DUPLICATE,
-                    external_ref=external_ref,
-                    detail=FURTHER_EFFECT,
-                )
+            _open_duplicates(operation, find_further_effects(operation))
         case _:
             # Whoever settles it reads this observation first.
             return
 
 
-def _open_late_commit(operation: ToolOperation, observation: ToolObservation) -> None:
-    """One per operation: an effect of another reference beside it is a duplicate."""
-    known = operation.incidents.filter(kind=Incident.Kind.LATE_COMMIT).first()
-    found = observation.external_ref
-    if known is None:
-        detail = f"an effect exists, and the operation was closed as {operation.status}"
-        kind = Incident.Kind.LATE_COMMIT
-    elif found and known.external_ref and found != known.external_ref:
-        kind, detail = Incident.Kind.DUPLICATE, FURTHER_EFFECT
-    else:
-        return
-    open_incident(operation, kind=kind, external_ref=found, detail=detail)
-
-
 def find_further_effects(
     operation: ToolOperation, *, pending: Sequence[ToolObservation] = ()
-) -> set[str]:
-    """References of effects beside the operation's recorded one, as its observations say,
-    those that are yet to be written included.
+) -> list[str]:
+    """The effects beside the recorded one, as the observations say, `pending` ones included."""
+    named = name_effects(operation, pending=pending)
+    recorded = operation.external_ref
+    if recorded in named:
+        named.remove(recorded)
+        return named
+    # Recorded without its reference, or under one that no observation gives.
+    return named if recorded else named[1:]
+
+
+def name_effects(operation: ToolOperation, *, pending: Sequence[ToolObservation] = ()) -> list[str]:
+    """Every effect that the observations prove: by its reference, else by its send.
 
     Two sends that both succeeded are two effects where no key joins them, whatever their
-    references; such a one without a reference is named by its send.
+    references; but one that a send left nameless may be the one that a look-up names.
     """
     written = operation.observations.filter(verdict=Verdict.COMMITTED).order_by("id")
     proofs = [*written, *(seen for seen in pending if seen.verdict == Verdict.COMMITTED)]
-    recorded = operation.external_ref
-    further = {seen.external_ref for seen in proofs if seen.external_ref and recorded}
-    for seen in proofs:
-        further |= further_references(seen)
-    if operation.effect_type in (EffectType.NON_IDEMPOTENT_WRITE, EffectType.IRREVERSIBLE):
-        made = {
-            seen.attempt: seen.external_ref or f"send {seen.attempt}"
-            for seen in proofs
-            if seen.source in (Source.WORKER, Source.STALE_WORKER)
-        }
-        names = [made[attempt] for attempt in sorted(made)]
-        if names and recorded not in names:
-            # The recorded one has no reference: it is the newest send's.
-            names.pop()
-        further |= {*names}
-    return further - {recorded}
+    references = [
+        reference
+        for seen in proofs
+        for reference in (seen.external_ref, *(seen.also or ()))
+        if reference
+    ]
+    named = list(dict.fromkeys(references))
+    sends = {
+        seen.attempt: seen.external_ref
+        for seen in proofs
+        if seen.source in (Source.WORKER, Source.STALE_WORKER)
+    }
+    is_keyless = operation.effect_type in (EffectType.NON_IDEMPOTENT_WRITE, EffectType.IRREVERSIBLE)
+    at_least = len(sends) if is_keyless else min(len(proofs), 1)
+    nameless = [f"send {attempt}" for attempt in sorted(sends) if not sends[attempt]] or [""]
+    missing = max(at_least - len(named), 0)
+    return named + nameless[-missing:] if missing else named
 
 
-def further_references(observation: ToolObservation) -> set[str]:
-    """The references of further effects that a look-up saw beside the one it reports."""
-    return {*(observation.also or ())} - {observation.external_ref}
+def _open_duplicates(operation: ToolOperation, further: Sequence[str]) -> None:
+    """One incident per effect: one that was counted without its name is not counted again."""
+    counted = set(
+        operation.incidents.filter(kind=Incident.Kind.DUPLICATE).values_list(
+            "external_ref", flat=True
+        )
+    )
+    new = [reference for reference in further if reference not in counted]
+    for reference in new[: max(len(further) - len(counted), 0)]:
+        open_incident(
+            operation,
+            kind=Incident.Kind.DUPLICATE,
+            external_ref=reference,
+            detail=FURTHER_EFFECT,
+        )
 
 
 def open_incident(

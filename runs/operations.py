@@ -224,7 +224,8 @@ def _ask_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> bool:
 def _give_up(work: Work, operation: ToolOperation, why: str) -> bool:
     # After a person's word the earlier sends did leave, and came to nothing.
     what = "not sent again" if operation.watch_until is not None else "never sent"
-    reason = f"{what} in {operation.attempts} tries: {why}"
+    tries = f" in {operation.attempts} tries" if operation.attempts else ""
+    reason = f"{what}{tries}: {why}"
     operation.error = bound_text(reason, TEXT_LIMIT)
     operation.holds_intent = None
     settle(work, operation)

@@ -313,4 +313,6 @@ def _result(seen: ToolObservation, operation: ToolOperation) -> Cell:
     if seen.result is None:
         return references(seen)
     shown = json.dumps(redact(seen.result, names_of_operation(operation)), ensure_ascii=False)
+    if not (seen.external_ref or seen.also):
+        return quote(shown, RESULT)
     return format_html("{} {}", references(seen), quote(shown, RESULT))

@@ -3,13 +3,15 @@
 import itertools
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from examples.shop.provider_process import provider_process
@@ -17,7 +19,7 @@ from runs.agents import all_agents
 from tests.conformance.kit_page import EXAMPLES, table_of, table_of_faults, written_table
 from tests.conformance.kit_planted import PLANTED, Plant, note_by_another_connection
 from tests.conformance.kit_tools import Shop, count_notes, new_refund, notes_table
-from tools import Call, EffectType, Timeout
+from tools import Call, EffectType, Reconciled, Timeout
 from tools.registry import all_tools
 from tools.testing import Intended, Unsound, assert_sound, check
 from tools.testing.errors import EffectsBefore, OpenTransaction, UnknownFault
@@ -84,6 +86,29 @@ def test_a_sound_tool_is_accused_of_nothing(shop: Shop) -> None:
         probes=True,
     )
     assert report.findings == ()
+
+
+def test_a_look_up_that_knows_a_way_around_the_network_is_accused_of_nothing(shop: Shop) -> None:
+    def find(call: Call) -> Reconciled[Any]:
+        try:
+            return shop.find(call)
+        except httpx2.HTTPError:
+            with closing(sqlite3.connect(shop.process.ledger)) as books:
+                ask = "SELECT refund_id FROM effects WHERE operation_id = ?"
+                (found,) = books.execute(ask, [call.operation_id]).fetchone() or (None,)
+        if found is None:
+            return Reconciled.not_found()
+        return Reconciled.committed({"refund_id": found}, external_ref=found)
+
+    report = check(
+        shop.refund(EffectType.IDEMPOTENT_WRITE, reconcile_handler=find),
+        arguments=new_refund,
+        count_effects=shop.count,
+        faults=["no_fault"],
+        probes=True,
+    )
+    assert report.findings == ()
+    assert report.probed
 
 
 def test_an_idempotent_write_over_a_provider_that_ignores_keys_is_found_and_made_to_fail(

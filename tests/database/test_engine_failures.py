@@ -1,14 +1,17 @@
 """The engine where things do not go on: nobody to serve a run, deciders that fail, limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from runs import Agent, Budget, CallTools, Context, Decision, Fail, Finish, ToolCall
+from runs import Agent, Budget, CallTools, Context, Decision, Fail, Finish, ToolCall, events
+from runs.access import operator
 from runs.agents import forget_agents
 from runs.change import Change, Edge, NewDecision, Release
+from runs.commands import cancel_run
 from runs.commit import commit_if_held
 from runs.engine import MAX_CALLS, MAX_FAILURES
 from runs.errors import UndecodableDecision
@@ -180,6 +183,46 @@ def test_a_decision_that_cannot_be_read_stops_the_run_loudly_and_names_itself(
     assert "from the future" in run.error
     assert (run.state, run.lease_owner) == (RunState.DECISION_RECORDED, "")
     assert 30 < _due_in(run) <= 60
+
+
+def test_a_run_that_cannot_be_read_can_be_cancelled(start: Start) -> None:
+    run = start(decider=lambda context: Finish(1))
+    _record(run, body={"v": 99, "kind": "from the future"})
+    with pytest.raises(UndecodableDecision):
+        drive(run)
+    cancel_run(actor=operator(), run_id=run.id)
+    drive(run)
+    assert (run.state, run.lease_owner, run.wake_at) == (RunState.CANCELLED, "", None)
+    assert run_edges(run)[-1] == "CANCEL"
+
+
+def test_a_run_that_fails_again_and_again_is_no_hot_loop_for_being_cancelled(start: Start) -> None:
+    """What cannot be cancelled either must wait like anything else that is set aside."""
+    run = start(decider=lambda context: Finish(1))
+    _record(run, body={"v": 99, "kind": "from the future"})
+    cancel_run(actor=operator(), run_id=run.id)
+    with _fault_of_ours(), pytest.raises(ZeroDivisionError):
+        drive(run)
+    run.refresh_from_db()
+    assert (run.state, run.lease_owner) == (RunState.DECISION_RECORDED, "")
+    assert _due_in(run) > 30
+
+
+@contextmanager
+def _fault_of_ours() -> Iterator[None]:
+    """The first commit fails before it begins."""
+    seen: list[events.Event] = []
+
+    def fail(event: events.Event) -> None:
+        if event.name is events.Name.COMMIT_STARTING and not seen:
+            seen.append(event)
+            raise ZeroDivisionError
+
+    unsubscribe = events.subscribe(fail)
+    try:
+        yield
+    finally:
+        unsubscribe()
 
 
 def _record(run: AgentRun, *, body: dict[str, Any]) -> None:

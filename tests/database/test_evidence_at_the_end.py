@@ -201,12 +201,23 @@ def test_a_late_word_that_nothing_was_sent_makes_somebody_due(start: Start) -> N
 def test_a_late_word_that_nothing_was_sent_lets_it_be_sent_before_a_person_is_asked(
     start: Start,
 ) -> None:
-    script = scripted_tool("gone", "again", effect=EffectType.IRREVERSIBLE, provider=PLAIN)
+    script = scripted_tool(
+        "never heard",
+        "again",
+        effect=EffectType.NON_IDEMPOTENT_WRITE,
+        provider=PLAIN,
+        look_up=Script(Reconciled.indeterminate("down", failed=True)),
+    )
     run = start(decider=call_once(), tools=("pay",))
-    drive(run)
-    if run.state == RunState.WAITING_FOR_APPROVAL:
-        pytest.fail("the tool of this law needs no signature")
-    assert len(script.calls) == 1
+    with dies_at(events.Name.CALL_DONE):
+        drive(run)
+    expire_lease(run)
+    drive(run, owner="worker 2")
+    assert run.state == RunState.TOOL_STATUS_UNKNOWN
+    hear_late(run, "not_sent", detail="no route")
+    assert _is_due(run)
+    drive_when_due(run, owner="worker 2")
+    assert (run.state, run.result, len(script.calls)) == (RunState.COMPLETED, "again", 2)
 
 
 # -- Further effects ------------------------------------------------------------------------------

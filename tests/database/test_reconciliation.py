@@ -179,15 +179,21 @@ def test_two_declarations_of_one_tool_count_in_the_stricter_direction(
     assert len(script.calls) == 1
 
 
-def test_a_further_effect_is_counted_once_and_the_recorded_one_never(lose: Lose) -> None:
-    both = Reconciled.committed(1, external_ref="re_1", also=("re_1", "re_2", "re_2", ""))
+@pytest.mark.parametrize(("nameless", "counted"), [((), 1), (("",), 2)])
+def test_a_further_effect_is_counted_once_and_the_recorded_one_never(
+    lose: Lose, nameless: tuple[str, ...], counted: int
+) -> None:
+    also = ("re_1", "re_2", "re_2", *nameless)
+    both = Reconciled.committed(1, external_ref="re_1", also=also)
     run, _ = lose(look_up=Script(both))
     with listening() as heard:
         drive_when_due(run)
     assert (run.result, operation_of(run).external_ref) == (1, "re_1")
-    assert incidents(run) == [("DUPLICATE", "re_2")]
+    opened = incidents(run)
+    assert ("DUPLICATE", "re_2") in opened
+    assert [kind for kind, _ in opened] == ["DUPLICATE"] * counted
     told = [event.fields["kind"] for event in heard if event.name is events.Name.INCIDENT]
-    assert told == ["DUPLICATE"]
+    assert told == ["DUPLICATE"] * counted
 
 
 # -- Evidence that is there already -------------------------------------------------------------

@@ -20,6 +20,7 @@ from tests.database.kit import (
     ask,
     call_once,
     change,
+    dies_at,
     drive,
     drive_when_due,
     expire_lease,
@@ -27,7 +28,7 @@ from tests.database.kit import (
     scripted_tool,
     verdicts,
 )
-from tests.database.till import book, booked, booking, start_booking
+from tests.database.till import book, booked, booking, end_backend, start_booking
 from tests.processes import wait_until
 from tools import Call, EffectType, NotSent, Rejected
 
@@ -161,6 +162,56 @@ def test_a_function_that_never_succeeds_is_given_up_as_never_sent(start: Start) 
     assert "ZeroDivisionError" in operation_of(run).error
 
 
+@pytest.fixture
+def owners(till: None) -> Iterator[None]:
+    """Whose a booking is: a key of the kind that is checked only at COMMIT."""
+    change("CREATE TABLE owner (id int PRIMARY KEY)")
+    change("ALTER TABLE till ADD owner int REFERENCES owner DEFERRABLE INITIALLY DEFERRED")
+    yield
+    change("DROP TABLE owner CASCADE")
+
+
+def _for_nobody(call: Call) -> str:
+    change("INSERT INTO till VALUES (%s, %s, 7)", call.operation_id, call.attempt)
+    return "as if booked"
+
+
+@pytest.mark.usefixtures("owners")
+def test_a_constraint_that_fails_only_at_the_commit_is_a_try_that_failed(start: Start) -> None:
+    run, script = start_booking(start, _for_nobody, book)
+    drive(run)
+    assert (run.state, operation_of(run).attempts, booked()) == (RunState.TOOL_PREPARED, 1, [])
+    assert verdicts(run) == [("worker", "not_sent")]
+    assert "owner" in operation_of(run).error
+    drive_when_due(run)
+    assert (run.result, len(script.calls), booked()) == ("booked", 2, [operation_of(run).id])
+
+
+@pytest.mark.usefixtures("owners")
+def test_a_constraint_that_never_holds_is_given_up_and_the_decider_is_told(start: Start) -> None:
+    run, script = start_booking(start, *[_for_nobody] * 9, max_attempts=2)
+    for _ in range(4):
+        drive_when_due(run)
+    assert (run.state, len(script.calls), booked()) == (RunState.FAILED, 2, [])
+    assert "owner" in run.error
+
+
+@pytest.mark.parametrize("point", [events.Name.CALL_STARTING, events.Name.CALL_DONE])
+def test_the_tries_of_workers_that_were_killed_count(start: Start, point: events.Name) -> None:
+    """A function that takes its worker with it must not take one after the other."""
+    run, script = start_booking(start, max_attempts=2)
+    for number in (1, 2):
+        with dies_at(point):
+            drive_when_due(run)
+        connection.close()
+        run.refresh_from_db()
+        assert operation_of(run).attempts == number
+        expire_lease(run)
+    drive(run)
+    assert (run.state, operation_of(run).status) == (RunState.FAILED, "CANCELLED")
+    assert (len(script.calls), booked()) == (0 if "start" in point else 2, [])
+
+
 def test_a_durable_block_inside_is_refused_and_undone(start: Start) -> None:
     def durably(call: Call) -> None:
         book(call)
@@ -292,11 +343,6 @@ def _broken_at(point: events.Name, *, nth: int) -> Iterator[None]:
         yield
     finally:
         unsubscribe()
-
-
-def end_backend(pid: int) -> None:
-    with another_connection() as other:
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
 
 def _waits(look: Any, pid: int) -> bool:

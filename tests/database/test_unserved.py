@@ -1,6 +1,7 @@
 """A run whose agent or tool no worker here knows: nothing of it is silent, or stuck."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from runs.agents import forget_agents
 from runs.commands import cancel_run, reconcile_now
 from runs.models import AgentRun, StepAttempt, ToolOperation, Transition
 from runs.resolution import resolve_operation
+from runs.serving import FORSAKEN
 from runs.state import RunState
 from tests.database.kit import (
     LOST,
@@ -30,7 +32,7 @@ from tests.database.kit import (
     run_edges,
     scripted_tool,
 )
-from tools import Approve, EffectType, NotSent
+from tools import Approve, EffectType, NotSent, Reconciled
 from tools.registry import isolated_registry
 
 pytestmark = ON_DATABASE
@@ -131,30 +133,38 @@ def test_what_was_sent_by_a_tool_that_is_gone_is_unknown_and_not_running(start: 
         assert reconcile_now(actor=operator(), operation_id=operation_of(run).id)
 
 
-def test_it_is_left_to_others_for_an_hour_and_then_it_is_overdue_and_a_persons(
-    start: Start,
-) -> None:
+def test_what_nobody_asks_about_for_long_is_overdue_and_a_persons(start: Start) -> None:
     run, _ = _lost(start)
     with _without_tools():
-        let_pass(minutes=50)
+        let_pass(seconds=FORSAKEN.total_seconds() - 60)
         drive_when_due(run)
         assert (run.state, incidents(run)) == (RunState.TOOL_STATUS_UNKNOWN, [])
-        let_pass(minutes=20)
+        let_pass(minutes=2)
         drive_when_due(run)
     assert (run.state, run.lease_owner) == (RunState.WAITING_FOR_RESOLUTION, "")
     assert incidents(run) == [("OVERDUE", "")]
-    assert "no worker knew its tool, pay" in operation_of(run).error
+    assert "no worker that knows its tool, pay" in operation_of(run).error
+
+
+def test_what_others_still_ask_about_is_left_to_them_however_old_it_is(start: Start) -> None:
+    run, _ = _lost(
+        start, look_up=Script(Reconciled.indeterminate("busy")), reconcile_within=timedelta(days=9)
+    )
+    let_pass(seconds=2 * FORSAKEN.total_seconds())
+    drive_when_due(run, owner="a worker that has the tool")
+    with _without_tools():
+        drive_when_due(run)
+    assert (run.state, incidents(run)) == (RunState.TOOL_STATUS_UNKNOWN, [])
 
 
 @pytest.mark.parametrize("is_asked", [False, True])
-def test_a_person_may_say_what_became_of_it_before_and_after_the_hour(
-    start: Start, is_asked: bool
-) -> None:
+def test_a_person_may_say_what_became_of_it_asked_or_not(start: Start, is_asked: bool) -> None:
     run, script = _lost(start)
     with _without_tools():
         if is_asked:
-            let_pass(hours=2)
+            let_pass(seconds=FORSAKEN.total_seconds() + 60)
         drive_when_due(run)
+        assert (run.state == RunState.WAITING_FOR_RESOLUTION) == is_asked
         _say(run, "committed", result="by hand", external_ref="re_1")
         assert operation_of(run).status == "COMMITTED"
         drive_when_due(run)

@@ -203,7 +203,8 @@ def test_the_same_finding_is_counted_once_and_another_one_again(start: Start) ->
     for _ in says:
         _pass_until_watched(run)
         _watch_due()
-    assert incidents(run) == [("LATE_COMMIT", "re_1"), ("LATE_COMMIT", "re_3")]
+    # The second one is not only late: it is one too many.
+    assert incidents(run) == [("LATE_COMMIT", "re_1"), ("DUPLICATE", "re_3")]
 
 
 @pytest.mark.parametrize(
