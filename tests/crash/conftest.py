@@ -5,7 +5,7 @@ import importlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ from examples.shop.provider_process import ProviderProcess, provider_process
 from runs.access import operator
 from runs.agents import forget_agents
 from runs.commands import start_run
-from runs.models import AgentRun
+from runs.errors import RunHeld
+from runs.models import AgentRun, ToolOperation
+from runs.resolution import Outcome, resolve_operation
 from tests.crash.driving import Assignment
 from tests.crash.faultapp.agents import AGENTS
 from tests.crash.forked import Child, fork_server, fork_worker
 from tests.crash.things import Things
-from tests.processes import Celery, of_this_test
+from tests.processes import Celery, of_this_test, wait_until
 from tools import registry
 
 # Known to the tests of these directories alone, so that no other test sees them.
@@ -48,6 +50,24 @@ def start_agent(transactional_db: None) -> StartRun:
         return start_run(actor=operator(), agent=name, **options).run
 
     return start
+
+
+def person_says(outcome: Outcome, operation: ToolOperation, *, evidence: str, **more: Any) -> None:
+    """Settle the operation, as soon as no worker holds its run."""
+
+    def is_said() -> bool:
+        with suppress(RunHeld):
+            resolve_operation(
+                actor=operator(),
+                operation_id=operation.id,
+                outcome=outcome,
+                evidence=evidence,
+                **more,
+            )
+            return True
+        return False
+
+    wait_until(is_said, what="a person settles it")
 
 
 @pytest.fixture

@@ -14,13 +14,12 @@ from runs import watch
 from runs.access import operator
 from runs.commands import reconcile_now
 from runs.errors import StillInFlight
-from runs.models import AgentRun, Incident, StepAttempt, ToolOperation
+from runs.models import Incident, StepAttempt, ToolOperation
 from runs.planning import operation_id
 from runs.queries import duplicate_counts
-from runs.resolution import resolve_operation
 from runs.state import OperationStatus, RunState
 from runs.worker_ends import end_workers
-from tests.crash.conftest import Providers, StartRun, Work
+from tests.crash.conftest import Providers, StartRun, Work, person_says
 from tests.crash.driving import LEFT_TO_A_PERSON
 from tests.crash.laws import (
     Books,
@@ -119,12 +118,7 @@ def test_what_may_never_be_repeated_is_left_to_a_person_although_it_is_not_found
     assert work(run, at=books.provider).wait() == LEFT_TO_A_PERSON
     operation = assert_left_to_a_person(run.id, books, why="the look-up says not found")
     assert (len(books.effects), len(books.sent)) == (0, 1)
-    resolve_operation(
-        actor=operator(),
-        operation_id=operation.id,
-        outcome="not_committed",
-        evidence="they have no trace of it",
-    )
+    person_says("not_committed", operation, evidence="they have no trace of it")
     assert work(run, at=books.provider).wait() == 0
     assert_honest(run.id, books)
     assert [seen.key for seen in books.sent] == [operation.id] * 2
@@ -144,11 +138,7 @@ def test_an_effect_that_comes_after_a_person_closed_it_is_a_late_commit(
     landed = ToolOperation.objects.exclude(in_flight_until__gt=Now())
     wait_until(landed.filter(id=operation.id).exists, what="nothing is on its way from here")
     worker.kill()
-    free = AgentRun.objects.exclude(lease_expires_at__gt=Now())
-    wait_until(free.filter(id=run.id).exists, what="nobody holds the run")
-    resolve_operation(
-        actor=operator(), operation_id=operation.id, outcome="rejected", evidence="not found"
-    )
+    person_says("rejected", operation, evidence="not found")
     assert work(run, at=books.provider).wait() == 0
     run.refresh_from_db()
     assert run.state == RunState.FAILED
@@ -343,18 +333,12 @@ def test_a_person_cannot_have_it_sent_again_while_its_sender_may_still_wake(
     sleeper.wait_until_stopped_or_ended()
     assert work(run, at=books.provider).wait() == LEFT_TO_A_PERSON
     operation = ToolOperation.objects.get(run=run)
-
-    def say(outcome: Any) -> None:
-        resolve_operation(
-            actor=operator(), operation_id=operation.id, outcome=outcome, evidence="no trace"
-        )
-
     with pytest.raises(StillInFlight):
-        say("not_committed")
+        person_says("not_committed", operation, evidence="no trace")
     sleeper.kill()
     name = StepAttempt.objects.get(step__run=run, fence_token=1).worker
     end_workers(actor=operator(), names=[name], evidence="killed it", even_if_alive=True)
-    say("not_committed")
+    person_says("not_committed", operation, evidence="no trace, and nobody left to leave one")
     assert work(run, at=books.provider).wait() == 0
     assert_honest(run.id, books)
     assert len(books.effects) == len(books.sent) == 1

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from examples.shop.provider_process import Kind, ProviderProcess
-from runs.access import operator
 from runs.models import AgentRun, ToolObservation, ToolOperation, Transition
 from runs.queries import duplicate_counts
-from runs.resolution import resolve_operation
 from runs.state import OperationEvent, OperationStatus, RunState
-from tests.crash.conftest import Providers, StartRun, Work
+from tests.crash.conftest import Providers, StartRun, Work, person_says
 from tests.crash.driving import LEFT_TO_A_PERSON
 from tests.crash.laws import (
     Books,
@@ -169,22 +167,29 @@ def test_a_worker_stopped_right_before_its_request_and_replaced_sends_nothing_wh
     """Scenario 4: it stands still before the last look at its lease.
 
     Where a key makes a repeat harmless, the replacement sends. Where none does, it waits for
-    the sender's end or word, and "nothing left me" is such a word.
+    the sender's end or word, and "not sent" is such a word. Who is asked has to say so.
     """
-    sleeper = shop.worker("sleeper", CRASH_AT="call_starting:all3:SIGSTOP")
+    # No thread more: one that stood still in a sweep would keep the others from sweeping.
+    sleeper = shop.worker(
+        "sleeper", CRASH_AT="call_starting:all3:SIGSTOP", AGENTOPS_WORKER_CONCURRENCY="3"
+    )
     shop.start()
     sleeper.wait_until_stopped(seconds=STARTED)
     shop.worker("replacement")
     wait_until_at_rest(shop.keyed.id, shop.blind.id)
     assert_settled(shop.keyed.id, shop.keyed_books)
-    assert_left_to_a_person(shop.blind.id, shop.books, why=NO_LOOK_UP)
     wait_until_not_found(ToolOperation.objects.get(run=shop.sighted), after=WELL_SETTLED)
     assert not shop.books.sent
     sleeper.go_on()
-    wait_until_finished(shop.sighted.id, shop.blind.id)
-    said = ToolObservation.objects.filter(source="stale_worker", fence_token=1)
-    assert set(said.values_list("verdict", flat=True)) == {"not_sent"}
+    wait_until_finished(shop.sighted.id)
     assert_settled(shop.sighted.id, shop.books)
+    said = ToolObservation.objects.filter(source="stale_worker", fence_token=1)
+    wait_until(said.filter(run=shop.blind).exists, what="the sleeper says it of this one too")
+    assert set(said.values_list("verdict", flat=True)) == {"not_sent"}
+    wait_until_at_rest(shop.blind.id)
+    blind = assert_left_to_a_person(shop.blind.id, shop.books, why=NO_LOOK_UP)
+    person_says("not_committed", blind, evidence="its sender says that nothing left it")
+    wait_until_finished(shop.blind.id)
     assert_honest(shop.blind.id, shop.books)
     assert len(shop.books.effects) == len(shop.books.sent) == 2
     for books in (shop.keyed_books, shop.books):
@@ -231,13 +236,12 @@ def test_the_same_action_in_a_later_step_is_answered_with_the_recorded_result(
     if work(run, at=books.provider).wait() != 0:
         operation = assert_left_to_a_person(run.id, books, why=NO_LOOK_UP)
         (effect,) = books.effects
-        resolve_operation(
-            actor=operator(),
-            operation_id=operation.id,
-            outcome="committed",
+        person_says(
+            "committed",
+            operation,
+            evidence="it is in the provider's books",
             external_ref=effect.refund_id,
             result={"refund_id": effect.refund_id, "amount": "42.00"},
-            evidence="it is in the provider's books",
         )
         assert work(run, at=books.provider).wait() == 0
     run.refresh_from_db()
