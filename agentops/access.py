@@ -58,7 +58,12 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed(f"The owner of token {found.prefix}… is not active.")
         if not found.fresh:
             ApiToken.objects.filter(pk=found.pk).update(last_used_at=Now())
-        return found.user, Actor(name=found.user.get_username(), scopes=frozenset(found.scopes))
+        actor = Actor(
+            name=found.user.get_username(),
+            scopes=frozenset(found.scopes),
+            user_id=found.user.pk,
+        )
+        return found.user, actor
 
     def authenticate_header(self, request: Request) -> str:
         return f'{KEYWORD} realm="agentops"'

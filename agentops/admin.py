@@ -25,6 +25,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from agentops import admin_notifications  # noqa: F401  registers its page
 from agentops.models import ApiToken
 
 if TYPE_CHECKING:

@@ -36,3 +36,4 @@ def _require_sound(**_: Any) -> None:
 
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+app.autodiscover_tasks(["agentops.notifications"])

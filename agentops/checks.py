@@ -18,6 +18,8 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
 from django.core.management.base import SystemCheckError
 
+from agentops.notifications import checks as notifications
+
 PREFIX: Final = "AGENTOPS_"
 
 
@@ -45,6 +47,7 @@ _NUMBERS: Final = {
     ),
     "PORT": Bounds(1, 65_535, "a TCP port", whole=True),
     "FLOWER_PORT": Bounds(1, 65_535, "a TCP port", whole=True),
+    notifications.PORT: Bounds(1, 65_535, "a TCP port", whole=True),
 }
 _TEXTS: Final = (
     "AGENTOPS_ALLOWED_HOSTS",
@@ -52,6 +55,7 @@ _TEXTS: Final = (
     "AGENTOPS_DATA_DIR",
     "AGENTOPS_DEBUG",
     "AGENTOPS_SECRET_KEY",
+    *notifications.TEXTS,
 )
 # Part of the published settings, but nothing reads them in this version.
 _NOT_SERVED: Final = {
@@ -95,6 +99,7 @@ def judge(environment: Mapping[str, str]) -> list[CheckMessage]:
         *_numbers(given),
         *_together(given),
         *_debugging(given),
+        *notifications.judge(given),
         *_missing_apps(),
     ]
 

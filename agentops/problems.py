@@ -23,6 +23,7 @@ from rest_framework.exceptions import APIException, AuthenticationFailed, NotAut
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from approvals import errors as approvals
 from runs import errors as runs
 from runs.requests import InvalidRequest, MalformedJson, TooLarge
 from runs.shapes import FieldProblem, Problem
@@ -72,6 +73,21 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     InvalidRequest: Kind(HTTPStatus.BAD_REQUEST, "invalid-request", "The body does not fit"),
     MalformedJson: Kind(HTTPStatus.BAD_REQUEST, "malformed-json", "The body is no JSON"),
     TooLarge: Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "The body is too large"),
+    approvals.UnknownApproval: Kind(HTTPStatus.NOT_FOUND, "unknown-approval", "No such approval"),
+    approvals.NobodyThere: Kind(HTTPStatus.FORBIDDEN, "nobody-there", "No person signs"),
+    approvals.SomebodyElse: Kind(HTTPStatus.FORBIDDEN, "somebody-else", "Not for another person"),
+    approvals.Inactive: Kind(HTTPStatus.FORBIDDEN, "inactive", "The user is not active"),
+    approvals.NoPermission: Kind(HTTPStatus.FORBIDDEN, "no-permission", "The user may not decide"),
+    approvals.OwnRequest: Kind(HTTPStatus.FORBIDDEN, "own-request", "Not on one's own request"),
+    approvals.NotInGroup: Kind(HTTPStatus.FORBIDDEN, "not-in-group", "Others are asked"),
+    approvals.AnotherFingerprint: Kind(
+        HTTPStatus.PRECONDITION_FAILED, "another-fingerprint", "It is another action"
+    ),
+    approvals.AlreadyDecided: Kind(HTTPStatus.CONFLICT, "already-decided", "It is decided"),
+    approvals.RanOut: Kind(HTTPStatus.CONFLICT, "ran-out", "The time to decide is over"),
+    approvals.Superseded: Kind(HTTPStatus.CONFLICT, "superseded", "It was asked anew"),
+    approvals.AlreadySigned: Kind(HTTPStatus.CONFLICT, "already-signed", "You have signed it"),
+    approvals.EventSeen: Kind(HTTPStatus.CONFLICT, "event-seen", "The word was heard before"),
     tools.KeyInFlight: Kind(
         HTTPStatus.CONFLICT, "key-in-flight", "The first call is in flight", {"Retry-After": "1"}
     ),
@@ -136,6 +152,8 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
         case InvalidRequest(problems=problems) | tools.InvalidArguments(problems=problems):
             about = _first_of([FieldProblem(**vars(one)) for one in problems])
         case runs.InvalidInput() | tools.InvalidPayload():
+            about = {"field": error.field, "value": error.value, "fix": error.fix}
+        case approvals.ApprovalError():
             about = {"field": error.field, "value": error.value, "fix": error.fix}
         case MalformedJson() | TooLarge():
             about = {"field": error.field, "fix": error.fix}

@@ -43,6 +43,23 @@ AGENTOPS_PAYLOAD_BYTES = 256 * 1024
 PORT = int(_number("PORT", 8000))
 FLOWER_PORT = int(_number("FLOWER_PORT", 5555))
 
+# Notifications: where links lead, who hears of what happens, and how e-mail leaves.
+AGENTOPS_BASE_URL = _env("AGENTOPS_BASE_URL", f"http://127.0.0.1:{PORT}").rstrip("/")
+AGENTOPS_WEBHOOK_URLS = list(
+    dict.fromkeys(
+        url.strip() for url in _env("AGENTOPS_WEBHOOK_URLS", "").split(",") if url.strip()
+    )
+)
+AGENTOPS_WEBHOOK_SECRET = _env("AGENTOPS_WEBHOOK_SECRET", "")
+AGENTOPS_EMAIL_HOST = _env("AGENTOPS_EMAIL_HOST", "")
+AGENTOPS_EMAIL_TLS = _env("AGENTOPS_EMAIL_TLS", "starttls").lower()
+AGENTOPS_EMAIL_PORT = int(
+    _number("AGENTOPS_EMAIL_PORT", {"ssl": 465, "off": 25}.get(AGENTOPS_EMAIL_TLS, 587))
+)
+AGENTOPS_EMAIL_USER = _env("AGENTOPS_EMAIL_USER", "")
+AGENTOPS_EMAIL_PASSWORD = _env("AGENTOPS_EMAIL_PASSWORD", "")
+AGENTOPS_EMAIL_FROM = _env("AGENTOPS_EMAIL_FROM", "")
+
 
 def _is_importable(app: str) -> bool:
     """Whether Django could load an app of this name, given as a module or as its config class."""
@@ -192,6 +209,16 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": SWEEP_EVERY,
         # A sweep that waited longer than its period is already replaced by the next one.
         "options": {"expires": AGENTOPS_SWEEP_SECONDS},
+    },
+    "sweep-approvals": {
+        "task": "approvals.sweep_approvals",
+        "schedule": SWEEP_EVERY,
+        "options": {"expires": AGENTOPS_SWEEP_SECONDS},
+    },
+    "send-notifications": {
+        "task": "agentops.send_notifications",
+        "schedule": timedelta(seconds=2),
+        "options": {"expires": 2},
     },
     "purge-keys": {
         "task": "tools.purge_keys",

@@ -15,6 +15,7 @@ urlpatterns = [
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
     path("api/v1/", include("runs.urls")),
+    path("api/v1/", include("approvals.urls")),
     path("api/v1/schema/", SpectacularAPIView.as_view(), name="schema"),
     path("api/v1/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
     # Last: what is below /api/ and nowhere above is a problem document too.

@@ -15,21 +15,29 @@ READ: Final = "read"
 RUNS_WRITE: Final = "runs:write"
 OPERATIONS_RECONCILE: Final = "operations:reconcile"
 OPERATIONS_RESOLVE: Final = "operations:resolve"
+APPROVALS_DECIDE: Final = "approvals:decide"
+POLICIES_WRITE: Final = "policies:write"
 # Every scope that exists, with what it allows.
 SCOPES: Final = {
     READ: "see runs, operations, agents and tools",
-    RUNS_WRITE: "start and cancel runs",
+    RUNS_WRITE: "start, cancel and resume runs",
     OPERATIONS_RECONCILE: "ask now what happened to an unknown operation",
     OPERATIONS_RESOLVE: "say what became of an unknown operation, or that a worker has ended",
+    APPROVALS_DECIDE: "sign or refuse actions, and propose changes to them",
+    POLICIES_WRITE: "edit policies, stop sending and resume it",
 }
 
 
 @dataclass(frozen=True)
 class Actor:
-    """A token, a user or the command line. `name` is what the journal shows."""
+    """A token, a user or the command line. `name` is what the journal shows.
+
+    `user_id` is the person, whatever name or entry point they come by; None for nobody.
+    """
 
     name: str
     scopes: frozenset[str]
+    user_id: int | None = None
 
     def require(self, scope: str) -> None:
         """Raise `NotPermitted` unless the actor has `scope`."""

@@ -7,9 +7,10 @@ puts it into SQL, `commit.py` writes it.
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from runs import events
-from runs.models import Incident, ToolObservation, ToolOperation
+from runs.models import Approval, Incident, Notice, ToolObservation, ToolOperation
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,16 @@ class NewDecision:
     tool_versions: dict[str, str]
     # Not written: what the run's count of failures was before this decision was planned.
     failures_before: int = 0
+
+
+@dataclass(frozen=True)
+class NewApproval:
+    """A request for signatures, with its dates in seconds from the commit."""
+
+    approval: Approval
+    decide_in: float
+    remind_in: float
+    escalate_in: float | None
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,14 @@ class Change:
     moved_operations: list[ToolOperation] = field(default_factory=list)
     observations: list[ToolObservation] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+    new_approvals: list[NewApproval] = field(default_factory=list)
+    # Approvals that lose their force unless they are spent: by id, the status they end in.
+    ended_approvals: dict[UUID, Approval.Status] = field(default_factory=dict)
+    # The whole change is written only if each of these may be spent at that moment.
+    spent_approvals: set[UUID] = field(default_factory=set)
+    # Given back, because the send that spent them provably did not leave.
+    returned_approvals: set[UUID] = field(default_factory=set)
+    notices: list[Notice] = field(default_factory=list)
     # Told once this is written, and not before.
     told: list[tuple[events.Name, dict[str, Any]]] = field(default_factory=list)
     lease_seconds: float | None = None

@@ -27,7 +27,7 @@ from runs.errors import (
     WrongState,
 )
 from runs.models import NAME, AgentRun, ToolOperation, Transition
-from runs.state import FINAL_STATES, OperationStatus, RunEvent, RunState
+from runs.state import FINAL_STATES, RUN_EDGES, OperationStatus, RunEvent, RunState
 from runs.wake import hint_after_commit, make_due
 from tools.canonical import check_json, digest
 from tools.errors import InvalidPayload
@@ -70,6 +70,7 @@ def start_run(
         input=request["input"],
         labels=request["labels"],
         created_by=actor.name,
+        created_by_user_id=actor.user_id,
         idempotency_key=idempotency_key,
         request_digest=digest(request),
     )
@@ -112,6 +113,25 @@ def cancel_run(*, actor: Actor, run_id: UUID) -> AgentRun:
         raise UnknownRun(run_id=str(run_id))
     if run.state in FINAL_STATES and run.state != RunState.CANCELLED:
         raise WrongState(run_id=str(run_id), state=run.state, request="cancel")
+    return run
+
+
+def resume_run(*, actor: Actor, run_id: UUID) -> AgentRun:
+    """Let a paused run go on. Raises UnknownRun, WrongState (not paused) or NotPermitted."""
+    actor.require(RUNS_WRITE)
+    with transaction.atomic():
+        run = AgentRun.objects.select_for_update(no_key=True).filter(id=run_id).first()
+        if run is None:
+            raise UnknownRun(run_id=str(run_id))
+        if run.paused_at is None or run.state in FINAL_STATES:
+            raise WrongState(run_id=str(run_id), state=f"{run.state}, not paused", request="resume")
+        AgentRun.objects.filter(id=run_id).update(
+            paused_at=None, pause_reason="", wake_at=Now(), sweep_at=Now()
+        )
+        if (RunState(run.state), RunEvent.RESUME) in RUN_EDGES:
+            _journal(run, RunEvent.RESUME, actor=actor, reason=f"after a pause: {run.pause_reason}")
+        hint_after_commit(run_id)
+    run.refresh_from_db()
     return run
 
 
@@ -188,15 +208,21 @@ def _check_labels(labels: Any) -> None:
 def _insert(run: AgentRun, *, actor: Actor) -> None:
     run.wake_at = run.sweep_at = Now()
     run.save(force_insert=True)
+    _journal(run, RunEvent.CREATE, actor=actor)
+
+
+def _journal(run: AgentRun, event: RunEvent, *, actor: Actor, reason: str = "") -> None:
+    """An edge that a command takes, and not a lease holder."""
     Transition.objects.create(
         run=run,
         version=run.version,
-        event=RunEvent.CREATE,
-        from_state="",
+        event=event,
+        from_state="" if event is RunEvent.CREATE else run.state,
         to_state=run.state,
+        reason=reason,
         actor=actor.name,
-        fence_token=0,
-        step_number=0,
+        fence_token=run.fence_token,
+        step_number=run.step_number,
         attempt=0,
     )
 

@@ -36,7 +36,7 @@ from django.db import (
 from runs import events
 from runs.change import Change
 from runs.errors import InsideTransaction, IntentTaken, LeaseLost
-from runs.statement import Held, build_statement
+from runs.statement import POLICY_GENERATION, Held, build_statement
 
 INTENT_CONSTRAINT: Final = "operation_unique_intent"
 # Waits between tries after a broken connection, in seconds: a restart of the server
@@ -53,6 +53,7 @@ class Written:
     cancel_requested_by: str | None
     step_id: int | None
     attempt_id: int | None
+    policy_generation: int
 
 
 def commit_if_held(held: Held, change: Change) -> Written:
@@ -173,11 +174,11 @@ def _read_back(held: Held) -> Written | None:
     return Written(*row)
 
 
-_READ_BACK = """
+_READ_BACK = f"""
     SELECT run.version,
            COALESCE(EXTRACT(EPOCH FROM run.lease_expires_at - clock_timestamp()), 0)::float8,
            CASE WHEN run.cancel_requested_at IS NOT NULL THEN run.cancel_requested_by END,
-           step.id, attempt.id
+           step.id, attempt.id, {POLICY_GENERATION}
     FROM runs_agentrun run
     LEFT JOIN runs_step step ON step.run_id = run.id AND step.closed_at IS NULL
     LEFT JOIN runs_stepattempt attempt ON attempt.step_id = step.id AND attempt.ended_at IS NULL

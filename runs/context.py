@@ -22,7 +22,9 @@ class Observed:
 
     `status` is COMMITTED, REJECTED (`error` says why) or CANCELLED (never sent). `repeats`
     is the operation whose recorded result this is, where the call repeated its intent and
-    nothing was sent; else empty.
+    nothing was sent; else empty. `never_sent` says why a CANCELLED call was: "denied" by a
+    person, "expired" before anybody decided, "changed" into another that a person proposed,
+    "refused" by policy, "invalid", "repeat", "given_up" or "cancelled".
     """
 
     operation_id: str
@@ -35,6 +37,7 @@ class Observed:
     external_ref: str = ""
     is_write: bool = False
     repeats: str = ""
+    never_sent: str = ""
 
     @property
     def committed(self) -> bool:

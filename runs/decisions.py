@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from runs.errors import UndecodableDecision
 
 SCHEMA_VERSION = 1
+LONGEST_RATIONALE = 4_000
 
 
 @dataclass(frozen=True, init=False)
@@ -33,12 +34,24 @@ class ToolCall:
 
 @dataclass(frozen=True, init=False)
 class CallTools:
-    """Perform these calls, in this order."""
+    """Perform these calls, in this order.
+
+    `rationale` is why, in the decider's own words: approvers see it apart from the action.
+    `confidence`, from 0 to 1, is how sure the decider is: policies may look at it.
+    """
 
     calls: tuple[ToolCall, ...]
+    rationale: str = ""
+    confidence: float | None = None
 
-    def __init__(self, *calls: ToolCall) -> None:
+    def __init__(
+        self, *calls: ToolCall, rationale: str = "", confidence: float | None = None
+    ) -> None:
+        if confidence is not None and not 0 <= confidence <= 1:
+            raise ValueError(f"confidence is from 0 to 1, not {confidence!r}")
         object.__setattr__(self, "calls", tuple(calls))
+        object.__setattr__(self, "rationale", str(rationale)[:LONGEST_RATIONALE])
+        object.__setattr__(self, "confidence", confidence)
 
 
 @dataclass(frozen=True)
@@ -61,9 +74,12 @@ Decision = CallTools | Finish | Fail
 def encode(decision: Decision) -> dict[str, Any]:
     """The stored form, JSON with a schema version; raises for what has no JSON form."""
     match decision:
-        case CallTools(calls):
+        case CallTools(calls, rationale, confidence):
             plain = [{"tool": c.tool, "arguments": _plain(dict(c.arguments))} for c in calls]
-            return {"v": SCHEMA_VERSION, "kind": "call_tools", "calls": plain}
+            said: dict[str, Any] = {"rationale": rationale} if rationale else {}
+            if confidence is not None:
+                said["confidence"] = confidence
+            return {"v": SCHEMA_VERSION, "kind": "call_tools", "calls": plain, **said}
         case Finish(result):
             return {"v": SCHEMA_VERSION, "kind": "finish", "result": _plain(result)}
         case Fail(reason):
@@ -73,8 +89,9 @@ def encode(decision: Decision) -> dict[str, Any]:
 def decode(body: Any, *, where: str) -> Decision:
     """The decision that `encode` stored; raises `UndecodableDecision` naming `where`."""
     match body:
-        case {"v": 1, "kind": "call_tools", "calls": [*calls], **rest} if not rest:
-            return CallTools(*(_decode_call(call, where=where) for call in calls))
+        case {"v": 1, "kind": "call_tools", "calls": [*calls], **rest} if _is_said(rest):
+            said: dict[str, Any] = {str(name): value for name, value in rest.items()}
+            return CallTools(*(_decode_call(call, where=where) for call in calls), **said)
         case {"v": 1, "kind": "finish", "result": result, **rest} if not rest:
             return Finish(result)
         case {"v": 1, "kind": "fail", "reason": str(reason), **rest} if not rest:
@@ -87,6 +104,17 @@ def decode(body: Any, *, where: str) -> Decision:
 def _plain(value: Any) -> Any:
     """JSON values for what Python code decides with: decimals and dates become text."""
     return to_jsonable_python(value, inf_nan_mode="constants")
+
+
+def _is_said(rest: Mapping[Any, Any]) -> bool:
+    """Whether these are what a decider may say beside its calls."""
+    if not rest.keys() <= {"rationale", "confidence"}:
+        return False
+    confidence = rest.get("confidence")
+    is_number = isinstance(confidence, int | float) and not isinstance(confidence, bool)
+    return isinstance(rest.get("rationale", ""), str) and (
+        confidence is None or (is_number and 0 <= confidence <= 1)
+    )
 
 
 def _decode_call(call: Any, *, where: str) -> ToolCall:

@@ -25,13 +25,14 @@ from runs.commit import BROKEN
 from runs.context import Context, encode_checkpoint
 from runs.decisions import CallTools, Decision, Fail, Finish
 from runs.errors import IntentTaken, LeaseLost, UndecodableDecision
+from runs.gate import find_approval, follow_verdict
 from runs.intents import find_holders, is_replay, replay
 from runs.late import keep_as_late_evidence
 from runs.lease import claim, heartbeat, margin_seconds
-from runs.models import TEXT_LIMIT
+from runs.models import TEXT_LIMIT, Approval, NeverSent, Notice, ToolOperation
 from runs.operations import open_operation, perform
 from runs.outcomes import cancel_operation, commit_if_proven, lose_outcome
-from runs.planning import plan_operations, tool_versions
+from runs.planning import plan_operations, replace_operation, tool_versions
 from runs.reconciliation import reconcile
 from runs.serving import UNSERVED_SECONDS, find_agent, is_served, knows_tool, leave_to_others
 from runs.state import (
@@ -139,6 +140,8 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
         if agent is None and work.state not in UNCERTAIN_STATES:
             return work.release(wake_in=UNSERVED_SECONDS)
         if work.state is RunState.READY:
+            if work.is_paused:
+                return work.release(wake_in=None)
             progress.yielded = (
                 progress.steps >= turn.steps or monotonic() > ends or _draining.is_set()
             )
@@ -170,8 +173,7 @@ def _carry_out(work: Work) -> bool:
     while (operation := open_operation(work)) is not None and not _must_cancel(work):
         match OperationStatus(operation.status):
             case OperationStatus.AWAITING_APPROVAL:
-                _hold(work)
-                return False
+                going_on = _follow_verdict(work, operation)
             case _ if not knows_tool(operation.tool):
                 work.release(wake_in=UNSERVED_SECONDS)
                 return False
@@ -191,15 +193,21 @@ def _carry_out(work: Work) -> bool:
 def _resume(work: Work) -> None:
     """Begin a new attempt at an open step; what a vanished sender left is unknown."""
     if work.step_id is None or work.state is RunState.WAITING_FOR_APPROVAL:
+        # An attempt begins with the verdict.
         return
-    work.attempt += 1
-    work.change.open_attempt = work.attempt
+    _begin_attempt(work)
     operation = open_operation(work)
     if work.state is RunState.TOOL_RUNNING and operation is not None:
         reason = f"taken over under token {work.lease.fence_token}: its sender is gone"
         lose_outcome(work, operation, reason=reason, event=RunEvent.TAKE_OVER)
     else:
         work.move(RunEvent.RESUME)
+
+
+def _begin_attempt(work: Work) -> None:
+    if work.attempt_id is None and work.change.open_attempt is None:
+        work.attempt += 1
+        work.change.open_attempt = work.attempt
 
 
 def _open_step(work: Work) -> None:
@@ -250,7 +258,11 @@ def _record(
     )
     work.move(RunEvent.RECORD_DECISION)
     work.operations = plan_operations(work, agent=agent, calls=calls, holders=holders)
-    refused = any(operation.status == OperationStatus.CANCELLED for operation in work.operations)
+    # A person's no is an answer, and no failure to decide.
+    refused = any(
+        operation.status == OperationStatus.CANCELLED and operation.never_sent != NeverSent.DENIED
+        for operation in work.operations
+    )
     _count_failures(work, failures + 1 if refused else 0)
 
 
@@ -322,10 +334,26 @@ def _close_step(work: Work) -> bool:
     return False
 
 
-def _hold(work: Work) -> None:
-    if work.state is not RunState.WAITING_FOR_APPROVAL:
-        work.move(RunEvent.HOLD)
-    work.release(wake_in=None)
+def _follow_verdict(work: Work, operation: ToolOperation) -> bool:
+    """Act on the verdict on a held operation. False while there is none: nobody waits here."""
+    # Its request may be part of what is about to be written: then nobody has seen it yet.
+    is_asked = not any(operation is one for one in work.change.new_operations)
+    approval = find_approval(operation) if is_asked else None
+    if approval is None or approval.status == Approval.Status.PENDING:
+        if work.state is not RunState.WAITING_FOR_APPROVAL:
+            work.move(RunEvent.HOLD)
+        work.release(wake_in=None)
+        return False
+    is_replaced = approval.proposed_arguments is not None
+    if is_replaced and not knows_tool(operation.tool):
+        work.release(wake_in=UNSERVED_SECONDS)
+        return False
+    _begin_attempt(work)
+    if is_replaced:
+        replace_operation(work, operation, approval)
+    else:
+        follow_verdict(work, operation, approval)
+    return True
 
 
 def _must_cancel(work: Work) -> bool:
@@ -349,6 +377,7 @@ def _fail(work: Work, reason: str) -> None:
 def _finish(work: Work) -> None:
     """Commit a final state: the step ends with it, and nobody is due any more."""
     work.change.run["finished_at"] = work.now
+    work.notify(Notice.Kind.RUN_FINISHED, work.run_id, status=work.state)
     if work.step_id is not None and work.change.open_step is None:
         work.change.close_step = True
     work.release(wake_in=None, attempt_outcome="done")

@@ -17,12 +17,11 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from runs import events
-from runs.models import TEXT_LIMIT, ToolOperation
-from runs.outcomes import settle
+from runs.models import NeverSent, ToolOperation
+from runs.outcomes import end_unsent, settle
 from runs.state import OperationEvent, OperationStatus, RunEvent
 from runs.work import Work
 from tools.canonical import digest
-from tools.redaction import bound_text
 from tools.registry import get_tool
 from tools.spec import ToolSpec
 
@@ -81,9 +80,7 @@ def replay(work: Work, operation: ToolOperation) -> bool:
 
 def _drop(work: Work, operation: ToolOperation, reason: str) -> None:
     """Close the repeat without an effect: the decider is told, and may ask anew."""
-    operation.error = bound_text(reason, TEXT_LIMIT)
-    settle(work, operation)
-    work.move_operation(operation, OperationEvent.REFUSE, operation.error)
+    end_unsent(work, operation, OperationEvent.REFUSE, why=NeverSent.REPEAT, error=reason)
 
 
 def _find_repeated(work: Work, operation: ToolOperation) -> ToolOperation | None:

@@ -30,6 +30,7 @@ from django.db import connection
 
 from runs import events
 from runs.commit import require_no_transaction
+from runs.statement import POLICY_GENERATION
 from tools.execution import in_flight
 from tools.threads import reset_after_fork
 
@@ -80,6 +81,7 @@ class Claimed:
     lease: Lease
     row: dict[str, Any]
     now: datetime
+    policy_generation: int
 
 
 _COLUMNS: Final = (
@@ -95,7 +97,10 @@ _COLUMNS: Final = (
     "cancel_requested_at",
     "cancel_requested_by",
     "created_at",
+    "created_by",
+    "created_by_user_id",
     "wake_at",
+    "paused_at",
 )
 
 _CLAIM: Final = f"""
@@ -109,7 +114,7 @@ _CLAIM: Final = f"""
         WHERE id = %s AND finished_at IS NULL AND (wake_at <= statement_timestamp() OR %s)
           AND (lease_expires_at IS NULL OR lease_expires_at <= statement_timestamp())
         FOR NO KEY UPDATE SKIP LOCKED)
-    RETURNING {", ".join(_COLUMNS)}, statement_timestamp()
+    RETURNING {", ".join(_COLUMNS)}, statement_timestamp(), {POLICY_GENERATION}
 """
 
 
@@ -137,7 +142,7 @@ def claim(*, run_id: UUID, owner: str, even_if_not_due: bool = False) -> Claimed
         renew_until=asked_at + seconds,
     )
     events.emit(events.Name.RUN_CLAIMED, run_id=run_id, fence_token=lease.fence_token)
-    return Claimed(lease=lease, row=row, now=found[-1])
+    return Claimed(lease=lease, row=row, now=found[-2], policy_generation=found[-1])
 
 
 class Heartbeat:

@@ -9,30 +9,29 @@ Does not plan (`planning.py`), does not resolve an unknown outcome
 (`reconciliation.py`) and does not choose what comes next (`engine.py`).
 """
 
-import json
-import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, assert_never
 
 from runs import events
+from runs.calls import build_call
+from runs.gate import NEEDED, Admitted, Turned, admit, find_objection
 from runs.late import keep_late_answer
 from runs.lease import lease_seconds, margin_seconds
-from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, NeverSent, ToolObservation, ToolOperation
 from runs.outcomes import (
     commit_if_proven,
     commit_operation,
+    end_unsent,
     iso,
     lose_outcome,
     park_unknown,
     reject_operation,
-    settle,
 )
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.transactional import call_in_transaction
 from runs.work import Work
 from tools import Call, EffectType
-from tools.canonical import canonical_json
 from tools.execution import execute, in_flight
 from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent
 from tools.redaction import bound_text, scrub
@@ -44,6 +43,8 @@ Verdict = ToolObservation.Verdict
 
 # A key is not used in the last part of its life: the request needs time to arrive.
 KEY_MARGIN: Final = timedelta(minutes=5)
+# The stage of a call that was stopped between its intent and its send.
+WITHHELD: Final = "withheld"
 LEASE_TOO_SHORT: Final = "the lease would end before the call's deadline"
 
 
@@ -62,6 +63,12 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
             work.move(RunEvent.PREPARE)
         if moved := other_account(operation, spec):
             return _give_up(work, operation, moved)
+        admitted = admit(work, operation, spec)
+        if isinstance(admitted, Turned):
+            return admitted.is_settled
+    else:
+        # Recovery of a send that was admitted, under its own signature.
+        admitted = None
     seconds = spec.timeout_policy.seconds
     operation.attempts += 1
     work.change.lease_seconds = seconds + 2 * margin_seconds()
@@ -69,11 +76,14 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
         # Only the try is durable before: the send window commits with the effect.
         work.change.touch(operation)
         work.commit()
-        _open_send_window(work, operation, spec, event)
+        _open_send_window(work, operation, spec, event, admitted)
     else:
-        _open_send_window(work, operation, spec, event)
+        _open_send_window(work, operation, spec, event, admitted)
         work.commit()
     call = build_call(work, operation, seconds=seconds)
+    objection = find_objection(work, operation, spec, call, admitted=admitted) if admitted else ""
+    if objection:
+        return _withhold(work, operation, call, objection)
     events.emit(events.Name.CALL_STARTING, run_id=work.run_id, operation_id=operation.id)
     outcome = _call_tool(work, operation, spec, call)
     events.emit(events.Name.CALL_DONE, run_id=work.run_id, operation_id=operation.id)
@@ -111,6 +121,8 @@ def tries_allowed(operation: ToolOperation, spec: ToolSpec) -> int:
     tries = spec.retry_policy.max_attempts
     if operation.attempts < tries:
         return tries
+    # What was withheld at the last moment was no try.
+    tries += operation.observations.filter(stage=WITHHELD).count()
     word = operation.observations.filter(source=Source.PERSON).order_by("-id").first()
     return tries + (word.attempt if word is not None else 0)
 
@@ -121,37 +133,15 @@ def outlives_lease(work: Work, call: Call) -> bool:
     return left <= 0 or work.lease.left() < left + margin_seconds()
 
 
-def build_call(work: Work, operation: ToolOperation, *, seconds: float) -> Call:
-    """What the tool's function or handler is told about this execution."""
-    return _build_call(operation, fence_token=work.lease.fence_token, now=work.now, seconds=seconds)
-
-
-def build_look_up_call(operation: ToolOperation, *, now: datetime, seconds: float) -> Call:
-    """What a handler is told that is asked outside any lease, about a closed operation."""
-    return _build_call(operation, fence_token=operation.fence_token, now=now, seconds=seconds)
-
-
-def _build_call(
-    operation: ToolOperation, *, fence_token: int, now: datetime, seconds: float
-) -> Call:
-    return Call(
-        operation_id=operation.id,
-        idempotency_key=operation.idempotency_key,
-        fence_token=fence_token,
-        attempt=operation.attempts,
-        run_id=str(operation.run_id),
-        step_number=operation.step_number,
-        # In canonical form, so that a repeat leaves as the same bytes although the database
-        # keeps keys in another order; and a copy, so that a tool cannot change the record.
-        arguments=json.loads(canonical_json(operation.arguments)),
-        expires_at_monotonic=time.monotonic() + seconds,
-        deadline=now + timedelta(seconds=seconds),
-    )
-
-
 def _open_send_window(
-    work: Work, operation: ToolOperation, spec: ToolSpec, event: OperationEvent
+    work: Work,
+    operation: ToolOperation,
+    spec: ToolSpec,
+    event: OperationEvent,
+    admitted: Admitted | None,
 ) -> None:
+    if admitted is not None and admitted.approval is not None:
+        work.change.spent_approvals.add(admitted.approval.id)
     now = work.now
     operation.fence_token = work.lease.fence_token
     operation.first_sent_at = operation.first_sent_at or now
@@ -196,9 +186,7 @@ def _record_outcome(
             reject_operation(work, operation, reason=observation.detail)
             return True
         case Unsent():
-            operation.error = observation.detail
-            work.move_operation(operation, OperationEvent.NOT_SENT, observation.detail)
-            work.move(RunEvent.NOT_SENT, observation.detail)
+            _take_back(work, operation, observation.detail)
             if operation.attempts >= tries_allowed(operation, spec):
                 return _give_up(work, operation, operation.error)
             work.release(wake_in=spec.retry_policy.delay(operation.attempts))
@@ -208,6 +196,31 @@ def _record_outcome(
             return _ask_later(work, operation, spec)
         case _ as never:
             assert_never(never)
+
+
+def _withhold(work: Work, operation: ToolOperation, call: Call, why: str) -> bool:
+    """Record that an admitted call did not leave; its next try is judged anew, and soon."""
+    observation = _observe(operation, Unsent(f"withheld: {why}"), Source.WORKER)
+    observation.stage = WITHHELD
+    observation.window = _window(work, operation, call)
+    work.observe(observation)
+    operation.in_flight_until = None
+    _take_back(work, operation, observation.detail)
+    work.release(wake_in=0)
+    return False
+
+
+def _take_back(work: Work, operation: ToolOperation, reason: str) -> None:
+    """Plan the way back to PREPARED: nothing left, so a signature is as good as before."""
+    operation.error = reason
+    approval = operation.approval_id
+    if approval is not None and operation.policy_outcome == NEEDED:
+        if approval in work.change.spent_approvals:
+            work.change.spent_approvals.discard(approval)
+        else:
+            work.change.returned_approvals.add(approval)
+    work.move_operation(operation, OperationEvent.NOT_SENT, reason)
+    work.move(RunEvent.NOT_SENT, reason)
 
 
 def _answers(outcome: Outcome, spec: ToolSpec) -> bool:
@@ -226,10 +239,7 @@ def _give_up(work: Work, operation: ToolOperation, why: str) -> bool:
     what = "not sent again" if operation.watch_until is not None else "never sent"
     tries = f" in {operation.attempts} tries" if operation.attempts else ""
     reason = f"{what}{tries}: {why}"
-    operation.error = bound_text(reason, TEXT_LIMIT)
-    operation.holds_intent = None
-    settle(work, operation)
-    work.move_operation(operation, OperationEvent.GIVE_UP, operation.error)
+    end_unsent(work, operation, OperationEvent.GIVE_UP, why=NeverSent.GIVEN_UP, error=reason)
     work.move(RunEvent.GIVE_UP, operation.error)
     return True
 

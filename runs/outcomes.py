@@ -12,10 +12,19 @@ from typing import Any, Final
 
 from runs.evidence import find_proof
 from runs.late import FURTHER_EFFECT, find_further_effects
-from runs.models import Incident, ToolObservation, ToolOperation
+from runs.models import (
+    TEXT_LIMIT,
+    Approval,
+    Incident,
+    NeverSent,
+    Notice,
+    ToolObservation,
+    ToolOperation,
+)
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
 from tools import EffectType
+from tools.redaction import bound_text, scrub
 
 Source = ToolObservation.Source
 Verdict = ToolObservation.Verdict
@@ -60,6 +69,7 @@ def commit_if_proven(work: Work, operation: ToolOperation) -> bool:
     commit_operation(
         work, operation, result=proof.result, external_ref=proof.external_ref, reason=reason
     )
+    drop_approval(work, operation)
     return True
 
 
@@ -75,7 +85,10 @@ def reject_operation(work: Work, operation: ToolOperation, *, reason: str) -> No
 
 
 def establish_not_sent(work: Work, operation: ToolOperation, *, reason: str) -> None:
-    """Plan the way back to PREPARED: a person knows that nothing happened, so it is sent again."""
+    """Plan the way back to PREPARED: it is established that nothing happened.
+
+    Not given back with it is a signature: the earlier send did leave.
+    """
     operation.unknown_since = None
     operation.next_reconcile_at = None
     operation.error = reason
@@ -85,10 +98,28 @@ def establish_not_sent(work: Work, operation: ToolOperation, *, reason: str) -> 
 
 
 def cancel_operation(work: Work, operation: ToolOperation) -> None:
-    """Plan the edge to CANCELLED of an operation that was never sent."""
+    """Plan the edge to CANCELLED of an operation whose run is cancelled."""
+    end_unsent(
+        work, operation, OperationEvent.CANCEL, why=NeverSent.CANCELLED, error=operation.error
+    )
+
+
+def end_unsent(
+    work: Work, operation: ToolOperation, event: OperationEvent, *, why: NeverSent, error: str
+) -> None:
+    """Plan an edge to CANCELLED, with the typed reason that the decider is told."""
+    operation.error = bound_text(scrub(error, operation.arguments, operation.sensitive), TEXT_LIMIT)
+    operation.never_sent = why
     operation.holds_intent = None
     settle(work, operation)
-    work.move_operation(operation, OperationEvent.CANCEL)
+    drop_approval(work, operation)
+    work.move_operation(operation, event, operation.error)
+
+
+def drop_approval(work: Work, operation: ToolOperation) -> None:
+    """Plan the end of a request whose operation will not be sent under it."""
+    if operation.approval_id is not None:
+        work.change.ended_approvals[operation.approval_id] = Approval.Status.CANCELLED
 
 
 def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: RunEvent) -> None:
@@ -101,6 +132,13 @@ def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: Ru
         work.observe(_observe_take_over(work, operation, reason))
     work.move_operation(operation, OperationEvent.LOSE_OUTCOME, reason)
     work.move(event, reason)
+    if EffectType(operation.effect_type).is_write:
+        work.notify(
+            Notice.Kind.OPERATION_UNKNOWN,
+            f"{operation.id}:{operation.attempts}",
+            operation_id=operation.id,
+            status=operation.status,
+        )
 
 
 def settle(work: Work, operation: ToolOperation) -> None:

@@ -11,22 +11,26 @@ Does not send (`operations.py`) and does not ask a person (`approvals`).
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import assert_never
+from typing import Final, assert_never
 from uuid import UUID
 
 from runs.agents import Agent
 from runs.decisions import ToolCall
-from runs.intents import REPLAY, name_intent
-from runs.models import TEXT_LIMIT, ToolOperation
-from runs.outcomes import settle
-from runs.state import OperationEvent
+from runs.gate import NEEDED, adopt, ask, judge
+from runs.intents import REPLAY, find_holders, name_intent
+from runs.models import Approval, NeverSent, ToolOperation
+from runs.outcomes import end_unsent
+from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
+from tools import Approve
 from tools.canonical import digest
 from tools.errors import InvalidArguments, InvalidPayload, UnknownTool
-from tools.policy import evaluate
 from tools.redaction import bound_text
 from tools.registry import get_tool
 from tools.spec import ToolSpec
+
+# After a denial the same action is refused so often without asking; then the run pauses.
+MOST_REFUSALS: Final = 3
 
 
 def operation_id(*, run_id: UUID, step_number: int, logical_action: str) -> str:
@@ -68,22 +72,8 @@ def _plan(
     work: Work, *, agent: Agent, ordinal: int, call: ToolCall, taken: Mapping[str, str]
 ) -> ToolOperation:
     """One operation: intended, held for a signature, a repeat, or refused."""
-    operation = ToolOperation(
-        id=operation_id(
-            run_id=work.run_id,
-            step_number=work.step_number,
-            logical_action=f"{call.tool}#{ordinal}",
-        ),
-        run_id=work.run_id,
-        step_id=work.open_step_id,
-        step_number=work.step_number,
-        ordinal=ordinal,
-        tool=bound_text(call.tool, 100),
-        status="",
-        arguments=dict(call.arguments),
-        sensitive=[],
-    )
-    operation.idempotency_key = operation.id
+    operation = _name(work, tool=call.tool, ordinal=ordinal, revision=0)
+    operation.arguments = dict(call.arguments)
     try:
         spec = get_tool(call.tool)
         # First of all: what is sensitive is hidden of a refused call too.
@@ -94,29 +84,140 @@ def _plan(
         intent = name_intent(operation, spec=spec, run_id=work.run_id)
     except (UnknownTool, InvalidArguments, InvalidPayload) as error:
         operation.arguments_digest = digest(operation.arguments)
-        return _refuse(work, operation, str(error), rule="invalid call")
+        return _refuse(work, operation, str(error), rule="invalid call", why=NeverSent.INVALID)
     operation.arguments_digest = digest(operation.arguments)
-    policy = evaluate(spec, operation.arguments)
-    operation.policy_outcome = policy.outcome
-    operation.policy_rule = policy.rule
-    operation.policy_version = policy.version
+    policy = judge(work, operation, spec)
+    adopt(operation, policy)
     if policy.outcome == "refuse":
         return _refuse(work, operation, policy.rule, rule=policy.rule)
     if intent is not None and intent in taken:
-        return _plan_repeat(work, operation, spec, holder=taken[intent])
+        return _plan_repeat(work, operation, spec, policy.approve, holder=taken[intent])
+    if policy.outcome == NEEDED and (denied := _find_denial(work, operation)):
+        return _refuse(work, operation, denied, rule=policy.rule, why=NeverSent.DENIED)
     operation.holds_intent = intent
     match policy.outcome:
         case "allow":
             work.move_operation(operation, OperationEvent.INTEND)
         case "require_approval":
-            work.move_operation(operation, OperationEvent.HOLD, policy.rule)
+            ask(work, operation, spec, approve=policy.approve or Approve())
         case _ as never:
             assert_never(never)
     return operation
 
 
+def replace_operation(work: Work, operation: ToolOperation, approval: Approval) -> None:
+    """Plan what a person proposed in place of a held operation: another action, in its place.
+
+    It is held whatever policy says of it, since a person's change is nobody's signature; what
+    policy asks of it, or else what was asked of the first, must be signed by others.
+    """
+    spec = get_tool(operation.tool)
+    proposed = _name(
+        work, tool=operation.tool, ordinal=operation.ordinal, revision=operation.revision + 1
+    )
+    proposed.arguments = dict(approval.proposed_arguments or {})
+    _copy_declaration(proposed, spec)
+    proposed.holds_intent, held = None, operation.holds_intent
+    end_unsent(
+        work,
+        operation,
+        OperationEvent.REPLACE,
+        why=NeverSent.CHANGED,
+        error=f"{approval.proposed_by} proposed other arguments: operation {proposed.id}",
+    )
+    work.operations.insert(work.operations.index(operation) + 1, proposed)
+    try:
+        proposed.arguments = spec.validate(proposed.arguments)
+        intent = name_intent(proposed, spec=spec, run_id=work.run_id)
+    except (InvalidArguments, InvalidPayload) as error:
+        proposed.arguments_digest = digest(proposed.arguments)
+        _refuse(work, proposed, str(error), rule="invalid call", why=NeverSent.INVALID)
+        return _drop_call(work)
+    proposed.arguments_digest = digest(proposed.arguments)
+    if intent is not None and intent != held and (other := find_holders([intent])):
+        proposed.repeats_id = other[intent]
+        _refuse(work, proposed, f"operation {other[intent]} has the same intent", rule="repeated")
+        return _drop_call(work)
+    proposed.holds_intent = intent
+    policy = judge(work, proposed, spec)
+    adopt(proposed, policy)
+    if policy.outcome == "refuse":
+        _refuse(work, proposed, policy.rule, rule=policy.rule)
+        return _drop_call(work)
+    proposed.policy_outcome = NEEDED
+    ask(
+        work,
+        proposed,
+        spec,
+        approve=policy.approve or _asked_before(approval),
+        why=f"proposed by {approval.proposed_by} in place of what was asked",
+        instead_of=approval,
+        proposer=(approval.proposed_by, approval.proposed_by_user_id),
+    )
+
+
+def _drop_call(work: Work) -> None:
+    if work.state is not RunState.WAITING_FOR_APPROVAL:
+        work.move(RunEvent.HOLD)
+    work.move(RunEvent.DENY, "what was proposed in its place cannot be sent")
+
+
+def _asked_before(approval: Approval) -> Approve:
+    return Approve(
+        groups=tuple(approval.groups),
+        quorum=approval.quorum,
+        approve_by=approval.approve_by - approval.requested_at,
+        execute_by=approval.execute_within,
+        escalate_to=tuple(approval.escalate_to),
+    )
+
+
+def _name(work: Work, *, tool: str, ordinal: int, revision: int) -> ToolOperation:
+    """A new operation with its one id, and nothing else yet."""
+    action = f"{tool}#{ordinal}" + (f"~{revision}" if revision else "")
+    operation = ToolOperation(
+        id=operation_id(run_id=work.run_id, step_number=work.step_number, logical_action=action),
+        run_id=work.run_id,
+        step_id=work.open_step_id,
+        step_number=work.step_number,
+        ordinal=ordinal,
+        revision=revision,
+        tool=bound_text(tool, 100),
+        status="",
+        sensitive=[],
+    )
+    operation.idempotency_key = operation.id
+    return operation
+
+
+def _find_denial(work: Work, operation: ToolOperation) -> str:
+    """Why the very same action is not asked about again in this run; empty if it is.
+
+    Proposed once too often, it also pauses the run: a decider that does not take no for an
+    answer needs a person, and not another refusal.
+    """
+    denials = ToolOperation.objects.filter(
+        run_id=work.run_id,
+        intent=operation.intent,
+        never_sent=NeverSent.DENIED,
+        tool=operation.tool,
+        arguments_digest=operation.arguments_digest,
+    ).order_by("step_number", "ordinal", "revision")
+    errors = list(denials.values_list("error", flat=True)[: MOST_REFUSALS + 1])
+    if not errors:
+        return ""
+    if len(errors) > MOST_REFUSALS:
+        work.pause(f"{operation.tool} was proposed again {len(errors)} times after a denial")
+    return f"refused without asking again: {errors[0]}"
+
+
 def _plan_repeat(
-    work: Work, operation: ToolOperation, spec: ToolSpec, *, holder: str
+    work: Work,
+    operation: ToolOperation,
+    spec: ToolSpec,
+    approve: Approve | None,
+    *,
+    holder: str,
 ) -> ToolOperation:
     operation.repeats_id = holder
     rule = f"operation {holder} has the same intent"
@@ -126,9 +227,9 @@ def _plan_repeat(
             operation.policy_rule = rule
             work.move_operation(operation, OperationEvent.INTEND, rule)
         case "ask":
-            operation.policy_outcome = "require_approval"
+            operation.policy_outcome = NEEDED
             operation.policy_rule = rule
-            work.move_operation(operation, OperationEvent.HOLD, rule)
+            ask(work, operation, spec, approve=approve or Approve())
         case "refuse":
             return _refuse(work, operation, f"refused: {rule}", rule=rule)
         case _ as never:
@@ -136,12 +237,17 @@ def _plan_repeat(
     return operation
 
 
-def _refuse(work: Work, operation: ToolOperation, error: str, *, rule: str) -> ToolOperation:
+def _refuse(
+    work: Work,
+    operation: ToolOperation,
+    error: str,
+    *,
+    rule: str,
+    why: NeverSent = NeverSent.REFUSED,
+) -> ToolOperation:
     operation.policy_outcome = "refuse"
     operation.policy_rule = rule
-    operation.error = bound_text(error, TEXT_LIMIT)
-    settle(work, operation)
-    work.move_operation(operation, OperationEvent.REFUSE, operation.error)
+    end_unsent(work, operation, OperationEvent.REFUSE, why=why, error=error)
     return operation
 
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, assert_never
 
 from runs import events
+from runs.calls import build_call
 from runs.evidence import (
     find_proof,
     find_refusal,
@@ -21,18 +22,24 @@ from runs.evidence import (
     observe_look_up,
     read_settling,
 )
+from runs.gate import NEEDED, STOPPED_SECONDS, find_stop_now
 from runs.lease import margin_seconds
-from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, Incident, Notice, ToolObservation, ToolOperation
 from runs.operations import (
     KEY_MARGIN,
     LEASE_TOO_SHORT,
-    build_call,
     other_account,
     outlives_lease,
     perform,
     tries_allowed,
 )
-from runs.outcomes import commit_operation, park_unknown, reject_operation, watch_later
+from runs.outcomes import (
+    commit_operation,
+    establish_not_sent,
+    park_unknown,
+    reject_operation,
+    watch_later,
+)
 from runs.recovery import (
     AskLater,
     CallAgain,
@@ -96,6 +103,13 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
             reject_operation(work, operation, reason=reason)
             return True
         case CallAgain() | SendSameKey() if not awaits_person:
+            if stop := find_stop_now(work, spec):
+                operation.error = bound_text(f"not sent again yet: {stop}", TEXT_LIMIT)
+                park_unknown(work, operation, seconds=STOPPED_SECONDS)
+                return False
+            if _needs_new_signature(operation, answer):
+                establish_not_sent(work, operation, reason="not found, and settled: not executed")
+                return perform(work, operation, event=OperationEvent.SEND)
             watch_later(work, operation)
             return perform(work, operation, event=OperationEvent.SEND_AGAIN)
         case AskLater(seconds=seconds) if not awaits_person:
@@ -113,6 +127,16 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
             assert_never(never)
 
 
+def _needs_new_signature(operation: ToolOperation, answer: CallAgain | SendSameKey) -> bool:
+    """Whether a repeat would be a second use of the signature that the first send spent.
+
+    Under its key the provider joins both; a read or our own transaction has no second effect.
+    """
+    harmless = EffectType(operation.effect_type) in (EffectType.READ, EffectType.TRANSACTIONAL)
+    is_second_use = isinstance(answer, CallAgain) and not harmless
+    return is_second_use and operation.policy_outcome == NEEDED
+
+
 def need_person(
     work: Work,
     operation: ToolOperation,
@@ -126,6 +150,12 @@ def need_person(
         work.open_incident(operation, kind=Incident.Kind.OVERDUE, detail=why)
     operation.error = bound_text(why, TEXT_LIMIT)
     work.move(RunEvent.NEED_PERSON, why)
+    work.notify(
+        Notice.Kind.OPERATION_NEEDS_PERSON,
+        f"{operation.id}:{operation.attempts}",
+        operation_id=operation.id,
+        status=operation.status,
+    )
     park_unknown(work, operation, seconds=wake_in)
 
 

@@ -76,6 +76,7 @@ class OperationEvent(StrEnum):
     APPROVE = "APPROVE"
     DENY = "DENY"
     EXPIRE = "EXPIRE"
+    REPLACE = "REPLACE"
     CANCEL = "CANCEL"
     SEND = "SEND"
     REPLAY = "REPLAY"
@@ -98,6 +99,7 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
     (None, _E.CREATE): (_R.READY, "the goal is durable and due now"),
     (_R.READY, _E.OPEN_STEP): (_R.DECIDING, "a lease holder opens the next step"),
     # A new attempt continues from what is recorded; the state itself does not move.
+    (_R.READY, _E.RESUME): (_R.READY, "a person lets it go on after a pause"),
     (_R.DECIDING, _E.RESUME): (_R.DECIDING, "nothing was recorded: ask the decider again"),
     (_R.DECISION_RECORDED, _E.RESUME): (_R.DECISION_RECORDED, "the recorded decision stands"),
     (_R.TOOL_PREPARED, _E.RESUME): (_R.TOOL_PREPARED, "the intent is recorded, nothing was sent"),
@@ -124,8 +126,9 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
     (_R.WAITING_FOR_APPROVAL, _E.APPROVE): (_R.TOOL_PREPARED, "the exact action was approved"),
     (_R.WAITING_FOR_APPROVAL, _E.DENY): (
         _R.DECISION_RECORDED,
-        "denied or expired: the call is dropped, its siblings stand",
+        "denied, expired or refused: the call is dropped, its siblings stand",
     ),
+    (_R.TOOL_PREPARED, _E.DENY): (_R.DECISION_RECORDED, "policy refuses it by now: never sent"),
     (_R.TOOL_PREPARED, _E.SEND): (_R.TOOL_RUNNING, "intent is durable, the send window is open"),
     (_R.TOOL_STATUS_UNKNOWN, _E.SEND): (
         _R.TOOL_RUNNING,
@@ -152,7 +155,7 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
     (_R.TOOL_RUNNING, _E.NOT_SENT): (_R.TOOL_PREPARED, "nothing left this process: try again"),
     (_R.TOOL_STATUS_UNKNOWN, _E.NOT_SENT): (
         _R.TOOL_PREPARED,
-        "a person established that it did not happen",
+        "it is established that it did not happen",
     ),
     (_R.WAITING_FOR_RESOLUTION, _E.NOT_SENT): (
         _R.TOOL_PREPARED,
@@ -193,13 +196,14 @@ OPERATION_EDGES: Final[
     (None, _O.HOLD): (_S.AWAITING_APPROVAL, "policy asks for a signature"),
     (None, _O.REFUSE): (_S.CANCELLED, "unknown tool, bad arguments or policy: never sent"),
     (_S.AWAITING_APPROVAL, _O.APPROVE): (_S.PREPARED, "the exact action was approved"),
+    (_S.AWAITING_APPROVAL, _O.REPLACE): (_S.CANCELLED, "a person proposed other arguments"),
     (_S.AWAITING_APPROVAL, _O.DENY): (_S.CANCELLED, "a person refused it"),
     (_S.AWAITING_APPROVAL, _O.EXPIRE): (_S.CANCELLED, "nobody decided in time"),
     (_S.AWAITING_APPROVAL, _O.CANCEL): (_S.CANCELLED, "its run was cancelled"),
     (_S.PREPARED, _O.HOLD): (_S.AWAITING_APPROVAL, "what would leave is not what was approved"),
     (_S.PREPARED, _O.CANCEL): (_S.CANCELLED, "its run was cancelled before the send"),
     (_S.PREPARED, _O.GIVE_UP): (_S.CANCELLED, "nothing ever left, and no tries are left"),
-    (_S.PREPARED, _O.REFUSE): (_S.CANCELLED, "the call that it repeats came to nothing"),
+    (_S.PREPARED, _O.REFUSE): (_S.CANCELLED, "policy refuses it, or what it repeats is no more"),
     (_S.PREPARED, _O.REPLAY): (_S.COMMITTED, "answered with the result of the call it repeats"),
     (_S.PREPARED, _O.SEND): (_S.RUNNING, "the send window is open"),
     (_S.PREPARED, _O.COMMIT): (_S.COMMITTED, "an earlier send proves to have taken effect"),
@@ -210,7 +214,7 @@ OPERATION_EDGES: Final[
     (_S.UNKNOWN, _O.SEND_AGAIN): (_S.RUNNING, "recovery allows the same key or a harmless repeat"),
     (_S.UNKNOWN, _O.COMMIT): (_S.COMMITTED, "evidence proves the effect"),
     (_S.UNKNOWN, _O.REJECT): (_S.REJECTED, "evidence proves there is none"),
-    (_S.UNKNOWN, _O.NOT_SENT): (_S.PREPARED, "a person established that it did not happen"),
+    (_S.UNKNOWN, _O.NOT_SENT): (_S.PREPARED, "it is established that it did not happen"),
 }
 
 FINAL_STATES: Final = frozenset({_R.COMPLETED, _R.FAILED, _R.CANCELLED})

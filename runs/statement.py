@@ -8,7 +8,6 @@ once per connection.
 Does not execute anything; `commit.py` does.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,15 @@ from uuid import UUID
 
 from runs.change import Change, Edge, NewDecision, Release
 from runs.models import Incident, ToolObservation, ToolOperation
+from runs.statement_approvals import (
+    MAY_BE_SPENT,
+    RETURN_APPROVALS,
+    SPEND_APPROVALS,
+    add_approval,
+    add_notice,
+    ended_approval_part,
+)
+from runs.statement_values import encode_json, text_array
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
     if change.close_step:
         parts.append(_CLOSE_STEP)
     if change.checkpoint is not None:
-        values["checkpoint"] = _json(change.checkpoint)
+        values["checkpoint"] = encode_json(change.checkpoint)
         parts.append(_CHECKPOINT)
     step_from = "NULL::bigint"
     if change.open_step is not None:
@@ -67,21 +75,33 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         attempt_from = "(SELECT id FROM attempted)"
     if change.decision is not None:
         _add_decision(change.decision, parts, values)
-    for n, operation in enumerate(change.new_operations):
-        _add_operation(n, operation, parts, values)
     for n, operation in enumerate(change.moved_operations):
         _add_move(n, operation, parts, values)
+    for n, operation in enumerate(change.new_operations):
+        _add_operation(n, operation, parts, values, after=len(change.moved_operations))
     for n, observation in enumerate(change.observations):
         _add_observation(n, observation, parts, values)
     for n, incident in enumerate(change.incidents):
         _add_incident(n, incident, parts, values)
+    for n, asked in enumerate(change.new_approvals):
+        add_approval(n, asked, parts, values)
+    for n, (approval_id, status) in enumerate(change.ended_approvals.items()):
+        values[f"ended{n}_id"], values[f"ended{n}_status"] = approval_id, status.value
+        parts.append(ended_approval_part(n))
+    if change.spent_approvals:
+        parts.append(SPEND_APPROVALS)
+    if change.returned_approvals:
+        values["returned"] = text_array(str(one) for one in change.returned_approvals)
+        parts.append(RETURN_APPROVALS)
+    for n, notice in enumerate(change.notices):
+        add_notice(n, notice, parts, values)
     if change.edges:
         _add_edges(change.edges, parts, values)
     answer = f"""
         SELECT version,
                COALESCE(EXTRACT(EPOCH FROM lease_expires_at - clock_timestamp()), 0)::float8,
                CASE WHEN cancel_requested_at IS NOT NULL THEN cancel_requested_by END,
-               {step_from}, {attempt_from}
+               {step_from}, {attempt_from}, {POLICY_GENERATION}
         FROM held"""
     return f"WITH {', '.join(parts)} {answer}", values
 
@@ -89,7 +109,7 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
 def _run_part(change: Change, values: dict[str, Any]) -> str:
     sets = ["version = version + 1", "updated_at = statement_timestamp()"]
     for name, value in change.run.items():
-        values[f"run_{name}"] = _json(value) if name == "result" else value
+        values[f"run_{name}"] = encode_json(value) if name == "result" else value
         sets.append(f"{name} = %(run_{name})s::{_RUN_TYPES[name]}")
     match change.release:
         case Release(wake_in=wake_in, can_cancel=can_cancel, held_since=held_since):
@@ -116,13 +136,21 @@ def _run_part(change: Change, values: dict[str, Any]) -> str:
             ]
         case None:
             pass
+    guard = ""
+    if change.spent_approvals:
+        values["spent"] = text_array(str(one) for one in change.spent_approvals)
+        guard = MAY_BE_SPENT
     return f"""held AS (
         UPDATE runs_agentrun SET {", ".join(sets)}
         WHERE id = %(run)s::uuid AND version = %(version)s::bigint
-          AND fence_token = %(fence)s::bigint
+          AND fence_token = %(fence)s::bigint{guard}
         RETURNING id, version, fence_token, lease_expires_at,
                   cancel_requested_at, cancel_requested_by)"""
 
+
+# Told by every commit, so that a send never leaves under policies that are not the newest:
+# the newest row of an append-only table, by its primary key.
+POLICY_GENERATION: Final = "(SELECT COALESCE(max(id), 0) FROM tools_toolpolicy)"
 
 _RUN_TYPES: Final = {
     "state": "text",
@@ -131,6 +159,8 @@ _RUN_TYPES: Final = {
     "result": "jsonb",
     "error": "text",
     "finished_at": "timestamptz",
+    "paused_at": "timestamptz",
+    "pause_reason": "text",
 }
 
 _CLOSE_ATTEMPT = """closed_attempt AS (
@@ -179,10 +209,10 @@ _REOPEN_ATTEMPT = f"""attempted AS (
 def _add_decision(decision: NewDecision, parts: list[str], values: dict[str, Any]) -> None:
     values |= {
         "decision_kind": decision.kind,
-        "decision_body": _json(decision.body),
+        "decision_body": encode_json(decision.body),
         "decider": decision.decider,
         "agent_version": decision.agent_version,
-        "tool_versions": _json(decision.tool_versions),
+        "tool_versions": encode_json(decision.tool_versions),
     }
     parts.append("""decided AS (
         INSERT INTO runs_modeldecision
@@ -199,6 +229,7 @@ _IDENTITY: Final = {
     "step_id": "bigint",
     "step_number": "int",
     "ordinal": "int",
+    "revision": "int",
     "tool": "text",
     "tool_version": "text",
     "effect_type": "text",
@@ -210,13 +241,15 @@ _IDENTITY: Final = {
     "intent": "text",
     "repeats_id": "text",
     "idempotency_key": "text",
-    "policy_outcome": "text",
-    "policy_rule": "text",
-    "policy_version": "text",
 }
 # How it stands.
 _STANDING: Final = {
     "status": "text",
+    "policy_outcome": "text",
+    "policy_rule": "text",
+    "policy_version": "text",
+    "approval_id": "uuid",
+    "never_sent": "text",
     "key_expires_at": "timestamptz",
     "fence_token": "bigint",
     "attempts": "int",
@@ -240,18 +273,20 @@ _JSON_COLUMNS: Final = frozenset({"arguments", "result", "sensitive"})
 
 
 def _add_operation(
-    n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any]
+    n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any], *, after: int
 ) -> None:
     _bind(f"new{n}", operation, _WHOLE, values)
-    parts.append(_new_operation_part(n))
+    parts.append(_new_operation_part(n, after))
 
 
 @cache
-def _new_operation_part(n: int) -> str:
+def _new_operation_part(n: int, after: int) -> str:
+    """Reading the moved ones makes them go first: one may let go the intent that this takes."""
     fields = ", ".join(f"%(new{n}_{name})s::{kind}" for name, kind in _WHOLE.items())
+    moved = "".join(f", (SELECT count(*) FROM moved{m}) AS before{m}" for m in range(after))
     return f"""new{n} AS (
         INSERT INTO runs_tooloperation (run_id, run_version, {", ".join(_WHOLE)})
-        SELECT held.id, held.version, {fields} FROM held)"""
+        SELECT held.id, held.version, {fields} FROM held{moved})"""
 
 
 def _add_move(n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any]) -> None:
@@ -273,7 +308,8 @@ def _moved_operation_part(n: int) -> str:
         UPDATE runs_tooloperation SET run_version = held.version, {sets}
         FROM held
         WHERE runs_tooloperation.id = %(moved{n}_id)s::text
-          AND runs_tooloperation.run_id = held.id)"""
+          AND runs_tooloperation.run_id = held.id
+        RETURNING 1)"""
 
 
 def _bind(
@@ -281,7 +317,7 @@ def _bind(
 ) -> None:
     for name in names:
         value = getattr(operation, name)
-        values[f"{prefix}_{name}"] = _json(value) if name in _JSON_COLUMNS else value
+        values[f"{prefix}_{name}"] = encode_json(value) if name in _JSON_COLUMNS else value
 
 
 def _add_observation(
@@ -290,9 +326,9 @@ def _add_observation(
     for name in ("source", "verdict", "stage", "detail", "external_ref", "attempt", "fence_token"):
         values[f"seen{n}_{name}"] = getattr(observation, name)
     values[f"seen{n}_operation"] = observation.operation_id
-    values[f"seen{n}_result"] = _json(observation.result)
-    values[f"seen{n}_window"] = _json(observation.window)
-    values[f"seen{n}_also"] = _json(observation.also)
+    values[f"seen{n}_result"] = encode_json(observation.result)
+    values[f"seen{n}_window"] = encode_json(observation.window)
+    values[f"seen{n}_also"] = encode_json(observation.also)
     parts.append(f"""seen{n} AS (
         INSERT INTO runs_toolobservation
             (operation_id, run_id, source, verdict, stage, detail, external_ref, attempt,
@@ -319,13 +355,13 @@ def _add_incident(n: int, incident: Incident, parts: list[str], values: dict[str
 
 def _add_edges(edges: list[Edge], parts: list[str], values: dict[str, Any]) -> None:
     values |= {
-        "edge_operation": _text_array(edge.operation_id for edge in edges),
-        "edge_event": _text_array(edge.event for edge in edges),
-        "edge_from": _text_array(edge.from_state for edge in edges),
-        "edge_to": _text_array(edge.to_state for edge in edges),
-        "edge_reason": _text_array(edge.reason for edge in edges),
-        "edge_step": _text_array(str(edge.step_number) for edge in edges),
-        "edge_attempt": _text_array(str(edge.attempt) for edge in edges),
+        "edge_operation": text_array(edge.operation_id for edge in edges),
+        "edge_event": text_array(edge.event for edge in edges),
+        "edge_from": text_array(edge.from_state for edge in edges),
+        "edge_to": text_array(edge.to_state for edge in edges),
+        "edge_reason": text_array(edge.reason for edge in edges),
+        "edge_step": text_array(str(edge.step_number) for edge in edges),
+        "edge_attempt": text_array(str(edge.attempt) for edge in edges),
     }
     parts.append("""journal AS (
         INSERT INTO runs_transition
@@ -339,17 +375,3 @@ def _add_edges(edges: list[Edge], parts: list[str], values: dict[str, Any]) -> N
              WITH ORDINALITY
              AS edge (operation, event, source, target, reason, step, attempt, place)
         ORDER BY edge.place)""")
-
-
-def _text_array(items: Iterable[str | None]) -> str:
-    """An array in PostgreSQL's text form: psycopg's own encoder costs ten times as much."""
-    return "{" + ",".join("NULL" if one is None else _quote(one) for one in items) + "}"
-
-
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, separators=(",", ":"))

@@ -191,6 +191,94 @@ OPERATION_TRIGGERS: Final = [
         message="operation %: its fencing token only grows",
         about="OLD.id",
     ),
+    # The last word on invariant 5, whoever writes: nothing that needs a signature leaves
+    # without one that was spent on it. Deferred: the approval is spent by the same statement.
+    pgtrigger.Trigger(
+        name="operation_sent_as_approved",
+        when=pgtrigger.After,
+        operation=pgtrigger.Insert | pgtrigger.Update,
+        condition=pgtrigger.Condition(
+            "NEW.status = 'RUNNING' AND NEW.policy_outcome = 'require_approval'"
+        ),
+        timing=pgtrigger.Deferred,
+        func="""
+            IF NOT EXISTS (
+                SELECT 1 FROM runs_approval
+                WHERE id = NEW.approval_id AND operation_id = NEW.id
+                  AND status = 'approved' AND spent_at IS NOT NULL
+            ) THEN
+                RAISE EXCEPTION 'operation %: sent without a signature', NEW.id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+            RETURN NULL;
+        """,
+    ),
+]
+
+APPROVAL_IDENTITY: Final = (
+    "id",
+    "operation_id",
+    "run_id",
+    "fingerprint",
+    "covered",
+    "policy_version",
+    "resource_version",
+    "requester",
+    "groups",
+    "quorum",
+    "requested_at",
+    "approve_by",
+)
+# An approval that was signed may still lose its force, and never gains it again.
+APPROVAL_EDGES: Final = (
+    "pending approved",
+    "pending denied",
+    "pending expired",
+    "pending cancelled",
+    "pending superseded",
+    "approved cancelled",
+    "approved superseded",
+)
+
+APPROVAL_TRIGGERS: Final = [
+    _refusal(
+        name="approval_keeps_what_was_signed",
+        operation=pgtrigger.UpdateOf(*APPROVAL_IDENTITY),  # type: ignore[no-untyped-call]
+        condition=" OR ".join(
+            f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in APPROVAL_IDENTITY
+        ),
+        message="approval %: what was to be signed cannot change",
+        about="OLD.id",
+    ),
+    _refusal(
+        name="approval_moves_forward",
+        operation=pgtrigger.UpdateOf("status"),  # type: ignore[no-untyped-call]
+        condition=f"""
+            NEW.status <> OLD.status
+            AND (OLD.status || ' ' || NEW.status) NOT IN ({_list(list(APPROVAL_EDGES))})
+        """,
+        message="approval %: this verdict is not possible any more",
+        about="OLD.id",
+    ),
+    _refusal(
+        name="approval_begins_pending",
+        operation=pgtrigger.Insert,
+        condition="NEW.status <> 'pending'",
+        message="approval %: it is asked for before it is given",
+        about="NEW.id",
+    ),
+    pgtrigger.Trigger(
+        name="approval_outlives_nothing_but_its_run",
+        when=pgtrigger.Before,
+        operation=pgtrigger.Delete,
+        func="""
+            IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN
+                RAISE EXCEPTION 'approvals stay while run % exists', OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+            RETURN OLD;
+        """,
+    ),
 ]
 
 

@@ -15,7 +15,8 @@ from django.db.models.functions import Now
 from kombu.exceptions import OperationalError
 
 from runs import events
-from runs.models import AgentRun
+from runs.models import AgentRun, ToolOperation
+from runs.state import OperationStatus
 
 # Older than this, the sweep has told somebody again.
 HINT_SECONDS: Final = 60
@@ -32,6 +33,20 @@ def make_due(run_id: UUID, *, operation_id: str | None = None) -> None:
         wake_at=Now(), sweep_at=Now()
     )
     hint_after_commit(run_id, operation_id=operation_id)
+
+
+def make_prepared_due(*, tool: str = "", provider: str = "") -> int:
+    """Have every run looked at now whose next call, of this tool or provider, is yet to be sent.
+
+    For whoever lets sending go on. Returns how many; the sweep tells the workers.
+    """
+    parked = ToolOperation.objects.filter(status=OperationStatus.PREPARED)
+    if tool:
+        parked = parked.filter(tool=tool)
+    if provider:
+        parked = parked.filter(provider=provider)
+    runs = AgentRun.objects.filter(id__in=parked.values("run_id"), finished_at__isnull=True)
+    return runs.update(wake_at=Now(), sweep_at=Now())
 
 
 def hint(run_id: UUID, *, operation_id: str | None = None) -> bool:

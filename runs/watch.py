@@ -15,10 +15,11 @@ from typing import Final
 
 from django.db import connection, transaction
 
+from runs.calls import build_look_up_call
 from runs.evidence import observe_look_up
 from runs.late import note_late_effect
 from runs.models import ToolObservation, ToolOperation
-from runs.operations import build_look_up_call, other_account
+from runs.operations import other_account
 from tools.errors import UnknownTool
 from tools.execution import look_up
 from tools.registry import get_tool

@@ -26,7 +26,15 @@ from runs.context import WINDOW, Context, Observed
 from runs.decisions import Decision
 from runs.errors import LeaseLost
 from runs.lease import Claimed, Lease
-from runs.models import TEXT_LIMIT, AgentRun, Incident, Step, ToolObservation, ToolOperation
+from runs.models import (
+    TEXT_LIMIT,
+    AgentRun,
+    Incident,
+    Notice,
+    Step,
+    ToolObservation,
+    ToolOperation,
+)
 from runs.state import (
     FINAL_STATES,
     RUN_EDGES,
@@ -40,6 +48,14 @@ from runs.state import (
 from runs.statement import Held
 from tools import EffectType
 from tools.redaction import bound_text
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Under which policies an operation was judged, and whether they count in a window."""
+
+    generation: int
+    counts: bool
 
 
 @dataclass
@@ -57,6 +73,11 @@ class Work:
     step_number: int
     failures: int
     cancel_requested_by: str | None
+    requester: str
+    requester_user_id: int | None
+    # Of the policies, as the last statement of this run saw them.
+    policy_generation: int
+    is_paused: bool
     clock: tuple[datetime, float]
     due_at: datetime | None = None
     step_id: int | None = None
@@ -64,6 +85,8 @@ class Work:
     attempt_id: int | None = None
     decision: Decision | None = None
     operations: list[ToolOperation] = field(default_factory=list)
+    # By operation id: how policy judged those that this holder planned or admitted.
+    judged: dict[str, Judgement] = field(default_factory=dict)
     change: Change = field(default_factory=Change)
     # Loaded when a decider is first asked, then kept up to date in memory.
     window: deque[Observed] | None = None
@@ -133,6 +156,32 @@ class Work:
         )
         self.tell(events.Name.INCIDENT, operation, kind=kind.value)
 
+    def notify(
+        self,
+        kind: Notice.Kind,
+        subject: object,
+        *,
+        operation_id: str = "",
+        approval_id: UUID | None = None,
+        status: str = "",
+    ) -> None:
+        """Plan a notice; one of the same kind and subject that exists already is none."""
+        self.change.notices.append(
+            Notice(
+                event_id=f"{kind.value}:{subject}",
+                kind=kind,
+                operation_id=operation_id,
+                approval_id=approval_id,
+                status=status,
+            )
+        )
+
+    def pause(self, reason: str) -> None:
+        """Plan that no further step is opened until a person resumes the run."""
+        self.is_paused = True
+        self.change.run |= {"paused_at": self.now, "pause_reason": bound_text(reason, TEXT_LIMIT)}
+        self.notify(Notice.Kind.RUN_PAUSED, f"{self.run_id}:{self.step_number}")
+
     def tell(self, name: events.Name, operation: ToolOperation, **fields: Any) -> None:
         """Emit an event about the operation once what is pending is written."""
         about = {"run_id": self.run_id, "operation_id": operation.id}
@@ -157,6 +206,7 @@ class Work:
             written = self._commit_transaction(held)
         self.version = written.version
         self.cancel_requested_by = written.cancel_requested_by
+        self.policy_generation = written.policy_generation
         self.step_id = written.step_id or self.step_id
         self.attempt_id = written.attempt_id or self.attempt_id
         self.lease.extend(asked_at=asked_at, left=written.lease_left)
@@ -262,6 +312,10 @@ def begin(claimed: Claimed) -> Work:
         step_number=row["step_number"],
         failures=row["failures"],
         cancel_requested_by=row["cancel_requested_by"] if row["cancel_requested_at"] else None,
+        requester=row["created_by"],
+        requester_user_id=row["created_by_user_id"],
+        policy_generation=claimed.policy_generation,
+        is_paused=row["paused_at"] is not None,
         clock=(claimed.now, time.monotonic()),
         due_at=row["wake_at"],
     )
@@ -291,7 +345,7 @@ def _read_step(work: Work) -> None:
         work.attempt = step.attempts.count()
         # By the run's own index: there is none by step.
         operations = ToolOperation.objects.filter(run_id=work.run_id, step_number=step.number)
-        work.operations = list(operations.order_by("ordinal"))
+        work.operations = list(operations.order_by("ordinal", "revision"))
         if hasattr(step, "decision"):
             work.decision = decisions.decode(
                 step.decision.body, where=f"run {work.run_id} step {step.number}"
@@ -307,7 +361,7 @@ def load_window(*, run_id: UUID, before_step: int) -> list[Observed]:
     """
     rows = ToolOperation.objects.filter(
         run_id=run_id, step_number__gte=before_step - WINDOW, settled_at__isnull=False
-    ).order_by("-step_number", "-ordinal")
+    ).order_by("-step_number", "-ordinal", "-revision")
     return [to_observed(row) for row in reversed(rows[:WINDOW])]
 
 
@@ -324,4 +378,5 @@ def to_observed(operation: ToolOperation) -> Observed:
         external_ref=operation.external_ref,
         is_write=bool(operation.effect_type) and EffectType(operation.effect_type).is_write,
         repeats=operation.repeats_id or "",
+        never_sent=operation.never_sent,
     )

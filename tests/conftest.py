@@ -10,17 +10,19 @@ from runs.access import operator
 from runs.agents import Agent, all_agents, forget_agents
 from runs.commands import start_run
 from runs.models import AgentRun
-from tools import registry
+from tools import policy_store, registry
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
 def _own_registries() -> Iterator[None]:
-    """Tools and agents that a test defines are gone after it."""
+    """Tools and agents that a test defines are gone after it, and policies are read anew."""
     known = {agent.name for agent in all_agents()}
+    policy_store.forget()
     with registry.isolated_registry():
         yield
+    policy_store.forget()
     forget_agents({agent.name for agent in all_agents()} - known)
 
 

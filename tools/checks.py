@@ -14,6 +14,7 @@ from typing import Any, get_args
 from django.core.checks import CheckMessage, Error, Warning
 
 from tools.declarations import (
+    Approve,
     EffectType,
     IdempotencySupport,
     IntentScope,
@@ -21,7 +22,9 @@ from tools.declarations import (
     OnRepeatedIntent,
     Provider,
 )
-from tools.policy import check_expression
+from tools.describing import check_description
+from tools.expressions import ARGUMENTS, RESERVED, check_expression, fields_of, variables_of
+from tools.policy_rules import unsignable
 from tools.registry import all_tools
 from tools.spec import ToolSpec
 
@@ -77,7 +80,7 @@ def _approval(spec: ToolSpec) -> Iterator[CheckMessage]:
     approve = spec.approval_policy
     if approve is None:
         return
-    problem = check_expression(approve.when, spec.argument_names)
+    problem = check_expression(approve.when, spec.argument_names) or _no_argument(spec, approve)
     if problem is not None:
         yield Error(
             f"approval_policy: when={approve.when!r} is no rule: {problem}",
@@ -85,21 +88,34 @@ def _approval(spec: ToolSpec) -> Iterator[CheckMessage]:
             obj=_named(spec),
             id="tools.E004",
         )
-    if approve.quorum < 1 or min(approve.approve_by, approve.execute_by) <= timedelta(0):
-        yield Error(
-            "approval_policy: quorum, approve_by and execute_by must be positive.",
-            hint="Without a quorum or a time nobody could ever approve.",
+    elif hidden := sorted(variables_of(approve.when) & RESERVED & set(spec.argument_names)):
+        yield Warning(
+            f"approval_policy: {', '.join(hidden)} in when={approve.when!r} is not the argument "
+            "of that name, but what every rule may ask about.",
+            hint=f"Write arguments.{hidden[0]} for the argument, or rename it.",
             obj=_named(spec),
-            id="tools.E005",
+            id="tools.W007",
         )
-    groups: object = approve.groups
-    if isinstance(groups, str):
+    for field, told, fix in unsignable(approve):
         yield Error(
-            "approval_policy: groups is one text, so every letter would be a group.",
-            hint=f"Write groups=({groups!r},).",
-            obj=_named(spec),
-            id="tools.E006",
+            f"approval_policy: {field}: {told}", hint=fix, obj=_named(spec), id="tools.E005"
         )
+    named: dict[str, object] = {"groups": approve.groups, "escalate_to": approve.escalate_to}
+    for field, groups in named.items():
+        if isinstance(groups, str):
+            yield Error(
+                f"approval_policy: {field} is one text, so every letter would be a group.",
+                hint=f"Write {field}=({groups!r},).",
+                obj=_named(spec),
+                id="tools.E006",
+            )
+
+
+def _no_argument(spec: ToolSpec, approve: Approve) -> str | None:
+    """Behind has() a misspelt argument would be false for ever, and the rule never ask."""
+    unknown = sorted(fields_of(approve.when, ARGUMENTS) - set(spec.argument_names))
+    there_are = ", ".join(spec.argument_names) or "none"
+    return f"unknown argument arguments.{unknown[0]}; there are: {there_are}" if unknown else None
 
 
 def _argument_names(spec: ToolSpec) -> Iterator[CheckMessage]:
@@ -197,13 +213,9 @@ def _sizes(spec: ToolSpec) -> Iterator[CheckMessage]:
 
 
 def _not_served(spec: ToolSpec) -> Iterator[CheckMessage]:
-    given = {
-        "resource_version": spec.resource_version is not None,
-        "compensation_handler": spec.compensation_handler is not None,
-    }
-    for field in (field for field, is_given in given.items() if is_given):
+    if spec.compensation_handler is not None:
         yield Warning(
-            f"{field} is recorded and not acted on yet.",
+            "compensation_handler is recorded and not acted on yet.",
             hint="Do not rely on it in this version.",
             obj=_named(spec),
             id="tools.W005",
@@ -214,13 +226,28 @@ def _handlers(spec: ToolSpec) -> Iterator[CheckMessage]:
     for field in ("reconcile_handler", "compensation_handler", "resource_version"):
         handler = getattr(spec, field)
         # A compensation may be a tool itself; its arguments come from the kernel.
-        if handler is None or hasattr(handler, "spec") or _takes_call(handler):
+        is_tool = field == "compensation_handler" and hasattr(handler, "spec")
+        if handler is None or is_tool or _takes_call(handler):
             continue
         yield Error(
             f"{field} cannot be called with a call alone.",
-            hint="Let it take one argument, the Call.",
+            hint="Make it a function that takes one argument, the Call.",
             obj=_named(spec),
             id="tools.E013",
+        )
+
+
+def _description(spec: ToolSpec) -> Iterator[CheckMessage]:
+    problem = check_description(spec)
+    if problem is not None:
+        yield Error(
+            f"describe: {problem}.",
+            hint=(
+                "Write a text with {name} for arguments, or a function of the arguments: "
+                f"{', '.join(spec.argument_names) or 'none'}."
+            ),
+            obj=_named(spec),
+            id="tools.E019",
         )
 
 
@@ -296,5 +323,6 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[CheckMessage]], ...] = (
     _sizes,
     _handlers,
     _not_served,
+    _description,
     _weak,
 )

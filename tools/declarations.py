@@ -78,8 +78,11 @@ class Timeout:
 class Approve:
     """Who must sign before the call is sent, and when a signature is needed at all.
 
-    `when` is a CEL expression over the argument names. `approve_by` and `execute_by` are
-    the time to decide and the time to act on an approval.
+    `when` is a CEL expression over the arguments and the call's circumstances
+    (docs/how-to/write-a-policy.md). `approve_by` and `execute_by` are the time to decide and
+    the time to act on an approval. After `escalate_after` without a verdict, the groups of
+    `escalate_to` may sign in the place of any other; `remind_after` is when those who are
+    asked hear of it again.
     """
 
     when: str = "true"
@@ -87,3 +90,12 @@ class Approve:
     quorum: int = 1
     approve_by: timedelta = timedelta(hours=24)
     execute_by: timedelta = timedelta(hours=1)
+    escalate_to: tuple[str, ...] = ()
+    escalate_after: timedelta | None = None
+    remind_after: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        # Rules are compared and cached, which a list cannot be.
+        for name in ("groups", "escalate_to"):
+            if isinstance(given := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(given))

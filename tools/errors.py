@@ -13,6 +13,7 @@
     ├── UnreadableResult    a tool returned what cannot be stored
     ├── NoAnswer            a function gave none in its time, or ended its thread
     ├── RuleFailed          a policy's rule could not be evaluated
+    ├── ResourceUnreadable  the version of what a call acts on could not be read
     ├── NoThread            this process has no thread left for a call
     ├── KeyRefused          a call under an idempotency key was not carried out
     │   ├── KeyInFlight     an earlier call under it is being carried out
@@ -148,7 +149,16 @@ class RuleFailed(ToolError):
 
     def __init__(self, rule: str, *, problem: str) -> None:
         self.rule = rule
+        self.problem = problem
         super().__init__(bound_text(f"{rule} (could not be evaluated: {problem})"))
+
+
+class ResourceUnreadable(ToolError):
+    """`resource_version` gave no version."""
+
+    def __init__(self, *, tool: str, why: str) -> None:
+        self.tool, self.why = tool, why
+        super().__init__(f"the resource_version of {tool} could not be read: {why}")
 
 
 class NoThread(ToolError):

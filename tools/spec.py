@@ -2,7 +2,7 @@
 
 Guarantees: everything a recovery needs to know of a tool is on its `ToolSpec`, complete
 and frozen from the moment of import; `version` changes when its arguments or its declared
-policies do, and not when only its description does.
+policies do, and not when only the words about it do.
 Does not check that the declarations are safe together: `checks.py` does.
 """
 
@@ -72,6 +72,8 @@ class ToolSpec:
     approval_policy: Approve | None
     resource_version: Callable[..., Any] | None
     sensitive: tuple[str, ...]
+    # What a call would do in one sentence, for people; never part of what they sign.
+    describe: str | Callable[..., str] | None = None
     argument_model: ArgumentModel = field(repr=False, compare=False)
     version: str = field(init=False)
 
@@ -136,11 +138,14 @@ def tool(
     approval_policy: Approve | None = None,
     resource_version: Callable[..., Any] | None = None,
     sensitive: Sequence[str] = (),
+    describe: str | Callable[..., str] | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function `(call, **arguments)` as a tool; returns it with a `.spec`.
 
     `reconcile_within` is the reconciliation objective: how long the provider is asked about
-    an unknown operation before a person is.
+    an unknown operation before a person is. `describe` tells a person in one sentence what a
+    call would do: a template ("Refund {amount} of order {order_id}") or a function of the
+    arguments.
 
     Raises InvalidTool for a signature without types, DuplicateTool for a taken name.
     """
@@ -177,6 +182,7 @@ def tool(
             approval_policy=approval_policy,
             resource_version=resource_version,
             sensitive=_names(sensitive),
+            describe=describe,
             argument_model=ArgumentModel(tool=tool_name, function=function),
         )
         registry.register(spec)

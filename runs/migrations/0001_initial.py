@@ -1,12 +1,15 @@
 """The first schema. `CHECKS` is what `runs.triggers.check_functions` gave; a test compares."""
 
+import datetime
 import django.db.models.deletion
 import django.db.models.functions.datetime
 import pgtrigger.compiler
 import pgtrigger.migrations
 import runs.models.operations
 import runs.state
+import tools.declarations
 import uuid_utils.compat
+from django.conf import settings
 from django.db import migrations, models
 
 CHECKS = """
@@ -15,10 +18,10 @@ CREATE OR REPLACE FUNCTION runs_is_legal_edge(
 ) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     IF operation IS NULL THEN
-        RETURN (from_state || ' ' || event || ' ' || to_state) IN (' CREATE READY', 'COMPENSATING CANCEL CANCELLED', 'COMPENSATING FAIL FAILED', 'COMPENSATING RESUME COMPENSATING', 'DECIDING CANCEL CANCELLED', 'DECIDING DECIDER_FAILED DECIDING', 'DECIDING FAIL FAILED', 'DECIDING RECORD_DECISION DECISION_RECORDED', 'DECIDING RESUME DECIDING', 'DECISION_RECORDED CANCEL CANCELLED', 'DECISION_RECORDED CLOSE_STEP READY', 'DECISION_RECORDED COMPENSATE COMPENSATING', 'DECISION_RECORDED COMPLETE COMPLETED', 'DECISION_RECORDED FAIL FAILED', 'DECISION_RECORDED HOLD WAITING_FOR_APPROVAL', 'DECISION_RECORDED PREPARE TOOL_PREPARED', 'DECISION_RECORDED REPLAY TOOL_COMMITTED', 'DECISION_RECORDED RESUME DECISION_RECORDED', 'DECISION_RECORDED WAIT WAITING', 'READY CANCEL CANCELLED', 'READY FAIL FAILED', 'READY OPEN_STEP DECIDING', 'TOOL_COMMITTED CANCEL CANCELLED', 'TOOL_COMMITTED CLOSE_STEP READY', 'TOOL_COMMITTED HOLD WAITING_FOR_APPROVAL', 'TOOL_COMMITTED PREPARE TOOL_PREPARED', 'TOOL_COMMITTED REPLAY TOOL_COMMITTED', 'TOOL_COMMITTED RESUME TOOL_COMMITTED', 'TOOL_PREPARED CANCEL CANCELLED', 'TOOL_PREPARED COMMIT TOOL_COMMITTED', 'TOOL_PREPARED GIVE_UP DECISION_RECORDED', 'TOOL_PREPARED HOLD WAITING_FOR_APPROVAL', 'TOOL_PREPARED RESUME TOOL_PREPARED', 'TOOL_PREPARED SEND TOOL_RUNNING', 'TOOL_RUNNING COMMIT TOOL_COMMITTED', 'TOOL_RUNNING LOSE_OUTCOME TOOL_STATUS_UNKNOWN', 'TOOL_RUNNING NOT_SENT TOOL_PREPARED', 'TOOL_RUNNING REJECT DECISION_RECORDED', 'TOOL_RUNNING TAKE_OVER TOOL_STATUS_UNKNOWN', 'TOOL_STATUS_UNKNOWN COMMIT TOOL_COMMITTED', 'TOOL_STATUS_UNKNOWN NEED_PERSON WAITING_FOR_RESOLUTION', 'TOOL_STATUS_UNKNOWN NOT_SENT TOOL_PREPARED', 'TOOL_STATUS_UNKNOWN REJECT DECISION_RECORDED', 'TOOL_STATUS_UNKNOWN RESUME TOOL_STATUS_UNKNOWN', 'TOOL_STATUS_UNKNOWN SEND TOOL_RUNNING', 'WAITING CANCEL CANCELLED', 'WAITING WAKE READY', 'WAITING_FOR_APPROVAL APPROVE TOOL_PREPARED', 'WAITING_FOR_APPROVAL CANCEL CANCELLED', 'WAITING_FOR_APPROVAL DENY DECISION_RECORDED', 'WAITING_FOR_RESOLUTION COMMIT TOOL_COMMITTED', 'WAITING_FOR_RESOLUTION NOT_SENT TOOL_PREPARED', 'WAITING_FOR_RESOLUTION REJECT DECISION_RECORDED', 'WAITING_FOR_RESOLUTION RESUME WAITING_FOR_RESOLUTION');
+        RETURN (from_state || ' ' || event || ' ' || to_state) IN (' CREATE READY', 'COMPENSATING CANCEL CANCELLED', 'COMPENSATING FAIL FAILED', 'COMPENSATING RESUME COMPENSATING', 'DECIDING CANCEL CANCELLED', 'DECIDING DECIDER_FAILED DECIDING', 'DECIDING FAIL FAILED', 'DECIDING RECORD_DECISION DECISION_RECORDED', 'DECIDING RESUME DECIDING', 'DECISION_RECORDED CANCEL CANCELLED', 'DECISION_RECORDED CLOSE_STEP READY', 'DECISION_RECORDED COMPENSATE COMPENSATING', 'DECISION_RECORDED COMPLETE COMPLETED', 'DECISION_RECORDED FAIL FAILED', 'DECISION_RECORDED HOLD WAITING_FOR_APPROVAL', 'DECISION_RECORDED PREPARE TOOL_PREPARED', 'DECISION_RECORDED REPLAY TOOL_COMMITTED', 'DECISION_RECORDED RESUME DECISION_RECORDED', 'DECISION_RECORDED WAIT WAITING', 'READY CANCEL CANCELLED', 'READY FAIL FAILED', 'READY OPEN_STEP DECIDING', 'READY RESUME READY', 'TOOL_COMMITTED CANCEL CANCELLED', 'TOOL_COMMITTED CLOSE_STEP READY', 'TOOL_COMMITTED HOLD WAITING_FOR_APPROVAL', 'TOOL_COMMITTED PREPARE TOOL_PREPARED', 'TOOL_COMMITTED REPLAY TOOL_COMMITTED', 'TOOL_COMMITTED RESUME TOOL_COMMITTED', 'TOOL_PREPARED CANCEL CANCELLED', 'TOOL_PREPARED COMMIT TOOL_COMMITTED', 'TOOL_PREPARED DENY DECISION_RECORDED', 'TOOL_PREPARED GIVE_UP DECISION_RECORDED', 'TOOL_PREPARED HOLD WAITING_FOR_APPROVAL', 'TOOL_PREPARED RESUME TOOL_PREPARED', 'TOOL_PREPARED SEND TOOL_RUNNING', 'TOOL_RUNNING COMMIT TOOL_COMMITTED', 'TOOL_RUNNING LOSE_OUTCOME TOOL_STATUS_UNKNOWN', 'TOOL_RUNNING NOT_SENT TOOL_PREPARED', 'TOOL_RUNNING REJECT DECISION_RECORDED', 'TOOL_RUNNING TAKE_OVER TOOL_STATUS_UNKNOWN', 'TOOL_STATUS_UNKNOWN COMMIT TOOL_COMMITTED', 'TOOL_STATUS_UNKNOWN NEED_PERSON WAITING_FOR_RESOLUTION', 'TOOL_STATUS_UNKNOWN NOT_SENT TOOL_PREPARED', 'TOOL_STATUS_UNKNOWN REJECT DECISION_RECORDED', 'TOOL_STATUS_UNKNOWN RESUME TOOL_STATUS_UNKNOWN', 'TOOL_STATUS_UNKNOWN SEND TOOL_RUNNING', 'WAITING CANCEL CANCELLED', 'WAITING WAKE READY', 'WAITING_FOR_APPROVAL APPROVE TOOL_PREPARED', 'WAITING_FOR_APPROVAL CANCEL CANCELLED', 'WAITING_FOR_APPROVAL DENY DECISION_RECORDED', 'WAITING_FOR_RESOLUTION COMMIT TOOL_COMMITTED', 'WAITING_FOR_RESOLUTION NOT_SENT TOOL_PREPARED', 'WAITING_FOR_RESOLUTION REJECT DECISION_RECORDED', 'WAITING_FOR_RESOLUTION RESUME WAITING_FOR_RESOLUTION');
     END IF;
     RETURN (from_state || ' ' || event || ' ' || to_state) IN (
-        ' HOLD AWAITING_APPROVAL', ' INTEND PREPARED', ' REFUSE CANCELLED', 'AWAITING_APPROVAL APPROVE PREPARED', 'AWAITING_APPROVAL CANCEL CANCELLED', 'AWAITING_APPROVAL DENY CANCELLED', 'AWAITING_APPROVAL EXPIRE CANCELLED', 'PREPARED CANCEL CANCELLED', 'PREPARED COMMIT COMMITTED', 'PREPARED GIVE_UP CANCELLED', 'PREPARED HOLD AWAITING_APPROVAL', 'PREPARED REFUSE CANCELLED', 'PREPARED REPLAY COMMITTED', 'PREPARED SEND RUNNING', 'RUNNING COMMIT COMMITTED', 'RUNNING LOSE_OUTCOME UNKNOWN', 'RUNNING NOT_SENT PREPARED', 'RUNNING REJECT REJECTED', 'UNKNOWN COMMIT COMMITTED', 'UNKNOWN NOT_SENT PREPARED', 'UNKNOWN REJECT REJECTED', 'UNKNOWN SEND_AGAIN RUNNING');
+        ' HOLD AWAITING_APPROVAL', ' INTEND PREPARED', ' REFUSE CANCELLED', 'AWAITING_APPROVAL APPROVE PREPARED', 'AWAITING_APPROVAL CANCEL CANCELLED', 'AWAITING_APPROVAL DENY CANCELLED', 'AWAITING_APPROVAL EXPIRE CANCELLED', 'AWAITING_APPROVAL REPLACE CANCELLED', 'PREPARED CANCEL CANCELLED', 'PREPARED COMMIT COMMITTED', 'PREPARED GIVE_UP CANCELLED', 'PREPARED HOLD AWAITING_APPROVAL', 'PREPARED REFUSE CANCELLED', 'PREPARED REPLAY COMMITTED', 'PREPARED SEND RUNNING', 'RUNNING COMMIT COMMITTED', 'RUNNING LOSE_OUTCOME UNKNOWN', 'RUNNING NOT_SENT PREPARED', 'RUNNING REJECT REJECTED', 'UNKNOWN COMMIT COMMITTED', 'UNKNOWN NOT_SENT PREPARED', 'UNKNOWN REJECT REJECTED', 'UNKNOWN SEND_AGAIN RUNNING');
 END $$;
 
 CREATE OR REPLACE FUNCTION runs_may_be_undated(state text) RETURNS boolean
@@ -52,1078 +55,565 @@ DROP FUNCTION IF EXISTS runs_operation_is_dated(
 
 
 class Migration(migrations.Migration):
+
     initial = True
 
-    dependencies = []
+    dependencies = [
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
 
     operations = [
         migrations.RunSQL(sql=CHECKS, reverse_sql=DROP_CHECKS),
         migrations.CreateModel(
-            name="Step",
+            name='Step',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("number", models.IntegerField()),
-                (
-                    "opened_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-                ("closed_at", models.DateTimeField(null=True)),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('number', models.IntegerField()),
+                ('opened_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('closed_at', models.DateTimeField(null=True)),
             ],
         ),
         migrations.CreateModel(
-            name="Incident",
+            name='Sweep',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "kind",
-                    models.CharField(
-                        choices=[
-                            ("LATE_COMMIT", "An effect appeared after its operation was closed"),
-                            ("DUPLICATE", "The provider has more than one effect of one operation"),
-                            ("OVERDUE", "Unknown for longer than its tool's objective"),
-                        ],
-                        max_length=24,
-                    ),
-                ),
-                ("external_ref", models.CharField(blank=True, max_length=255)),
-                ("detail", models.TextField(blank=True)),
-                ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('name', models.CharField(max_length=100, primary_key=True, serialize=False)),
+                ('last_run_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('found', models.IntegerField(default=0)),
             ],
         ),
         migrations.CreateModel(
-            name="StepAttempt",
+            name='AgentRun',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("number", models.IntegerField()),
-                ("fence_token", models.BigIntegerField()),
-                ("worker", models.CharField(max_length=100)),
-                (
-                    "started_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-                ("ended_at", models.DateTimeField(null=True)),
-                (
-                    "outcome",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("done", "Step closed"),
-                            ("parked", "Given back until something is due"),
-                            ("lost", "Its worker lost the lease or died"),
-                            ("failed", "No usable decision"),
-                        ],
-                        max_length=16,
-                    ),
-                ),
+                ('id', models.UUIDField(default=uuid_utils.compat.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('agent', models.CharField(max_length=100)),
+                ('agent_version', models.CharField(max_length=64)),
+                ('state', models.CharField(choices=[('READY', 'Ready'), ('DECIDING', 'Deciding'), ('DECISION_RECORDED', 'Decision recorded'), ('TOOL_PREPARED', 'Tool prepared'), ('TOOL_RUNNING', 'Tool running'), ('TOOL_STATUS_UNKNOWN', 'Tool status unknown'), ('TOOL_COMMITTED', 'Tool committed'), ('WAITING_FOR_APPROVAL', 'Waiting for approval'), ('WAITING_FOR_RESOLUTION', 'Waiting for resolution'), ('WAITING', 'Waiting'), ('COMPENSATING', 'Compensating'), ('COMPLETED', 'Completed'), ('FAILED', 'Failed'), ('CANCELLED', 'Cancelled')], default=runs.state.RunState['READY'], max_length=32)),
+                ('objective', models.TextField(blank=True)),
+                ('input', models.JSONField(default=dict)),
+                ('labels', models.JSONField(default=dict)),
+                ('result', models.JSONField(null=True)),
+                ('error', models.TextField(blank=True)),
+                ('created_by', models.CharField(max_length=100)),
+                ('idempotency_key', models.CharField(max_length=255, null=True)),
+                ('request_digest', models.CharField(max_length=64)),
+                ('version', models.BigIntegerField(default=1)),
+                ('step_number', models.IntegerField(default=0, help_text='the newest step; 0 before the first')),
+                ('failures', models.IntegerField(default=0, help_text='tries without a usable decision in a row')),
+                ('fence_token', models.BigIntegerField(default=0)),
+                ('lease_owner', models.CharField(blank=True, max_length=100)),
+                ('lease_expires_at', models.DateTimeField(null=True)),
+                ('wake_at', models.DateTimeField(null=True)),
+                ('sweep_at', models.DateTimeField(null=True)),
+                ('cancel_requested_at', models.DateTimeField(null=True)),
+                ('cancel_requested_by', models.CharField(blank=True, max_length=100)),
+                ('paused_at', models.DateTimeField(null=True)),
+                ('pause_reason', models.TextField(blank=True)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('finished_at', models.DateTimeField(null=True)),
+                ('created_by_user', models.ForeignKey(db_index=False, help_text='the same person under whatever name: who started it may not sign in it', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
             options={
-                "verbose_name": "attempt",
+                'verbose_name': 'run',
             },
         ),
         migrations.CreateModel(
-            name="Sweep",
+            name='Approval',
             fields=[
-                ("name", models.CharField(max_length=100, primary_key=True, serialize=False)),
-                (
-                    "last_run_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-                ("found", models.IntegerField(default=0)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="ToolObservation",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "source",
-                    models.CharField(
-                        choices=[
-                            ("worker", "The worker that sent it"),
-                            ("stale_worker", "A worker whose lease or deadline was over"),
-                            ("take_over", "The worker that found its sender gone"),
-                            ("look_up", "A question to the provider"),
-                            ("person", "A person"),
-                        ],
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "verdict",
-                    models.CharField(
-                        choices=[
-                            ("committed", "It happened"),
-                            ("rejected", "Refused for good"),
-                            ("not_sent", "Nothing left the process"),
-                            ("unknown", "It may or may not have happened"),
-                            ("not_found", "The provider does not know it (yet)"),
-                            ("indeterminate", "The provider could not say"),
-                            ("failed", "The look-up itself failed: it says nothing"),
-                        ],
-                        max_length=16,
-                    ),
-                ),
-                (
-                    "stage",
-                    models.CharField(
-                        blank=True, help_text="where a call was interrupted", max_length=16
-                    ),
-                ),
-                (
-                    "window",
-                    models.JSONField(
-                        help_text="of a send: when it was claimed, when bytes left, when it ends",
-                        null=True,
-                    ),
-                ),
-                ("detail", models.TextField(blank=True)),
-                ("result", models.JSONField(null=True)),
-                ("external_ref", models.CharField(blank=True, max_length=255)),
-                (
-                    "also",
-                    models.JSONField(
-                        help_text="references of further effects that the look-up saw", null=True
-                    ),
-                ),
-                ("attempt", models.IntegerField(help_text="the send it speaks about, from 1")),
-                ("fence_token", models.BigIntegerField()),
-                (
-                    "observed_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
+                ('id', models.UUIDField(default=uuid_utils.compat.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('status', models.CharField(choices=[('pending', 'Waits for signatures'), ('approved', 'Signed by all who must'), ('denied', 'Refused by a person'), ('expired', 'Ran out before anybody decided'), ('cancelled', 'Its run was cancelled'), ('superseded', 'The action or its rules changed: asked anew, or not at all')], default='pending', max_length=16)),
+                ('fingerprint', models.CharField(max_length=80)),
+                ('covered', models.JSONField(help_text='what the fingerprint is made from: runs.fingerprint')),
+                ('rule', models.TextField(help_text='which rule asked, and why')),
+                ('policy_version', models.CharField(max_length=64)),
+                ('resource_version', models.CharField(blank=True, max_length=255)),
+                ('requester', models.CharField(help_text='who proposed it, and may not sign', max_length=100)),
+                ('groups', models.JSONField(default=list, help_text='each must be represented by a signer')),
+                ('quorum', models.IntegerField(default=1, help_text='distinct people who must sign')),
+                ('escalate_to', models.JSONField(default=list, help_text='groups that may sign once escalated')),
+                ('requested_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('approve_by', models.DateTimeField()),
+                ('execute_within', models.DurationField(default=datetime.timedelta(seconds=3600))),
+                ('execute_by', models.DateTimeField(help_text='set by the verdict', null=True)),
+                ('remind_at', models.DateTimeField(help_text='emptied once reminded', null=True)),
+                ('escalate_at', models.DateTimeField(help_text='emptied once escalated', null=True)),
+                ('escalated_at', models.DateTimeField(null=True)),
+                ('decided_at', models.DateTimeField(null=True)),
+                ('decided_by', models.CharField(blank=True, max_length=100)),
+                ('reason', models.TextField(blank=True, help_text='why it was denied, or ended undecided')),
+                ('spent_at', models.DateTimeField(help_text='by the send that it allowed', null=True)),
+                ('spent_under', models.BigIntegerField(help_text='the fencing token of that send', null=True)),
+                ('proposed_arguments', models.JSONField(help_text='what a person wants sent in place of what was asked', null=True)),
+                ('proposed_by', models.CharField(blank=True, max_length=100)),
+                ('proposed_by_user', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('requester_user', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='approvals', to='runs.agentrun')),
+                ('supersedes', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='superseded_by', to='runs.approval')),
             ],
             options={
-                "verbose_name": "observation",
+                'permissions': [('decide_approval', 'Can sign or refuse an action')],
             },
         ),
         migrations.CreateModel(
-            name="ToolOperation",
+            name='Checkpoint',
             fields=[
-                (
-                    "id",
-                    runs.models.operations.OperationIdField(
-                        max_length=64, primary_key=True, serialize=False
-                    ),
-                ),
-                ("step_number", models.IntegerField()),
-                (
-                    "ordinal",
-                    models.IntegerField(
-                        help_text="the call's place in the recorded decision, from 0"
-                    ),
-                ),
-                (
-                    "run_version",
-                    models.BigIntegerField(help_text="the run's version at the last write"),
-                ),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[
-                            ("AWAITING_APPROVAL", "Awaiting approval"),
-                            ("PREPARED", "Prepared"),
-                            ("RUNNING", "Running"),
-                            ("UNKNOWN", "Unknown"),
-                            ("COMMITTED", "Committed"),
-                            ("REJECTED", "Rejected"),
-                            ("CANCELLED", "Cancelled"),
-                        ],
-                        max_length=32,
-                    ),
-                ),
-                ("tool", models.CharField(max_length=100)),
-                ("tool_version", models.CharField(blank=True, max_length=64)),
-                ("effect_type", models.CharField(blank=True, max_length=32)),
-                ("provider", models.CharField(blank=True, max_length=100)),
-                ("account", models.CharField(blank=True, max_length=100)),
-                ("arguments", models.JSONField()),
-                ("arguments_digest", models.CharField(max_length=64)),
-                ("sensitive", models.JSONField(default=list)),
-                ("intent", models.CharField(blank=True, max_length=64)),
-                (
-                    "holds_intent",
-                    models.CharField(
-                        help_text="names the intent in its scope while this operation may carry it out or has",
-                        max_length=64,
-                        null=True,
-                    ),
-                ),
-                ("idempotency_key", models.CharField(max_length=255)),
-                ("key_expires_at", models.DateTimeField(null=True)),
-                ("policy_outcome", models.CharField(blank=True, max_length=32)),
-                ("policy_rule", models.TextField(blank=True)),
-                ("policy_version", models.CharField(blank=True, max_length=64)),
-                ("fence_token", models.BigIntegerField(default=0, help_text="of the newest send")),
-                ("attempts", models.IntegerField(default=0, help_text="sends begun")),
-                ("look_ups", models.IntegerField(default=0, help_text="reconciliations tried")),
-                ("first_sent_at", models.DateTimeField(null=True)),
-                ("last_sent_at", models.DateTimeField(null=True)),
-                (
-                    "in_flight_until",
-                    models.DateTimeField(
-                        help_text="until then an earlier send may still be on its way", null=True
-                    ),
-                ),
-                (
-                    "settles_at",
-                    models.DateTimeField(
-                        help_text="until then an earlier send may still take effect at the provider",
-                        null=True,
-                    ),
-                ),
-                (
-                    "unknown_since",
-                    models.DateTimeField(
-                        help_text="set by the first unknown outcome, cleared only by an answer",
-                        null=True,
-                    ),
-                ),
-                ("next_reconcile_at", models.DateTimeField(null=True)),
-                (
-                    "next_watch_at",
-                    models.DateTimeField(
-                        help_text="closed, and looked up again then for an effect that came late",
-                        null=True,
-                    ),
-                ),
-                ("watch_until", models.DateTimeField(null=True)),
-                ("external_ref", models.CharField(blank=True, max_length=255)),
-                ("result", models.JSONField(null=True)),
-                ("error", models.TextField(blank=True)),
-                (
-                    "created_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-                ("settled_at", models.DateTimeField(null=True)),
+                ('step', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='checkpoint', serialize=False, to='runs.step')),
+                ('state', models.JSONField(help_text='encoded by runs.context, with a schema version')),
+                ('fence_token', models.BigIntegerField()),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+        ),
+        migrations.CreateModel(
+            name='ModelDecision',
+            fields=[
+                ('step', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='decision', serialize=False, to='runs.step')),
+                ('fence_token', models.BigIntegerField()),
+                ('kind', models.CharField(max_length=32)),
+                ('body', models.JSONField(help_text='the decision, encoded by runs.decisions')),
+                ('decider', models.CharField(max_length=100)),
+                ('agent_version', models.CharField(max_length=64)),
+                ('tool_versions', models.JSONField(default=dict)),
+                ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                "verbose_name": "operation",
-                "permissions": [("resolve_operation", "Can settle an unknown operation")],
-            },
-        ),
-        migrations.CreateModel(
-            name="Transition",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "version",
-                    models.BigIntegerField(help_text="the run's version that this edge led to"),
-                ),
-                ("event", models.CharField(max_length=24)),
-                ("from_state", models.CharField(blank=True, max_length=32)),
-                ("to_state", models.CharField(max_length=32)),
-                ("reason", models.TextField(blank=True)),
-                ("actor", models.CharField(max_length=100)),
-                ("fence_token", models.BigIntegerField()),
-                ("step_number", models.IntegerField()),
-                ("attempt", models.IntegerField()),
-                ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Worker",
-            fields=[
-                (
-                    "name",
-                    models.CharField(
-                        help_text="as in lease_owner",
-                        max_length=100,
-                        primary_key=True,
-                        serialize=False,
-                    ),
-                ),
-                ("host", models.CharField(max_length=255)),
-                ("boot_id", models.CharField(blank=True, max_length=64)),
-                ("pid_namespace", models.CharField(blank=True, max_length=64)),
-                ("pid", models.IntegerField()),
-                (
-                    "pid_started",
-                    models.BigIntegerField(
-                        help_text="the kernel's start time of the process, in clock ticks after boot",
-                        null=True,
-                    ),
-                ),
-                (
-                    "started_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-                (
-                    "last_seen_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-                ("ended_at", models.DateTimeField(null=True)),
-                (
-                    "ended_by",
-                    models.CharField(
-                        blank=True,
-                        choices=[
-                            ("reported", "It said so itself"),
-                            ("supervisor", "Its supervisor saw it exit"),
-                            ("successor", "A newer process on its host found it gone"),
-                            ("operator", "An operator said so"),
-                        ],
-                        max_length=16,
-                    ),
-                ),
-                ("evidence", models.TextField(blank=True)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="AgentRun",
-            fields=[
-                (
-                    "id",
-                    models.UUIDField(
-                        default=uuid_utils.compat.uuid7,
-                        editable=False,
-                        primary_key=True,
-                        serialize=False,
-                    ),
-                ),
-                ("agent", models.CharField(max_length=100)),
-                ("agent_version", models.CharField(max_length=64)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("READY", "Ready"),
-                            ("DECIDING", "Deciding"),
-                            ("DECISION_RECORDED", "Decision recorded"),
-                            ("TOOL_PREPARED", "Tool prepared"),
-                            ("TOOL_RUNNING", "Tool running"),
-                            ("TOOL_STATUS_UNKNOWN", "Tool status unknown"),
-                            ("TOOL_COMMITTED", "Tool committed"),
-                            ("WAITING_FOR_APPROVAL", "Waiting for approval"),
-                            ("WAITING_FOR_RESOLUTION", "Waiting for resolution"),
-                            ("WAITING", "Waiting"),
-                            ("COMPENSATING", "Compensating"),
-                            ("COMPLETED", "Completed"),
-                            ("FAILED", "Failed"),
-                            ("CANCELLED", "Cancelled"),
-                        ],
-                        default=runs.state.RunState["READY"],
-                        max_length=32,
-                    ),
-                ),
-                ("objective", models.TextField(blank=True)),
-                ("input", models.JSONField(default=dict)),
-                ("labels", models.JSONField(default=dict)),
-                ("result", models.JSONField(null=True)),
-                ("error", models.TextField(blank=True)),
-                ("created_by", models.CharField(max_length=100)),
-                ("idempotency_key", models.CharField(max_length=255, null=True)),
-                ("request_digest", models.CharField(max_length=64)),
-                ("version", models.BigIntegerField(default=1)),
-                (
-                    "step_number",
-                    models.IntegerField(default=0, help_text="the newest step; 0 before the first"),
-                ),
-                (
-                    "failures",
-                    models.IntegerField(
-                        default=0, help_text="tries without a usable decision in a row"
-                    ),
-                ),
-                ("fence_token", models.BigIntegerField(default=0)),
-                ("lease_owner", models.CharField(blank=True, max_length=100)),
-                ("lease_expires_at", models.DateTimeField(null=True)),
-                ("wake_at", models.DateTimeField(null=True)),
-                ("sweep_at", models.DateTimeField(null=True)),
-                ("cancel_requested_at", models.DateTimeField(null=True)),
-                ("cancel_requested_by", models.CharField(blank=True, max_length=100)),
-                (
-                    "created_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-                (
-                    "updated_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-                ("finished_at", models.DateTimeField(null=True)),
-            ],
-            options={
-                "verbose_name": "run",
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("sweep_at__isnull", False)),
-                        fields=["sweep_at"],
-                        name="run_sweep",
-                    ),
-                    models.Index(fields=["-created_at", "-id"], name="run_newest"),
-                ],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("wake_at__isnull", False),
-                            models.Func(
-                                "state",
-                                function="runs_may_be_undated",
-                                output_field=models.BooleanField(),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="run_has_a_next_mover",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("finished_at__isnull", True),
-                            ("wake_at__isnull", True),
-                            _connector="OR",
-                        ),
-                        name="run_final_has_no_date",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("lease_expires_at__isnull", True), ("lease_owner", "")),
-                            models.Q(
-                                ("lease_expires_at__isnull", False),
-                                models.Q(("lease_owner", ""), _negated=True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="run_lease_has_owner",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(("idempotency_key__isnull", False)),
-                        fields=("idempotency_key", "created_by"),
-                        name="run_unique_idempotency_key",
-                    ),
-                ],
-            },
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name="agentrun",
-            trigger=pgtrigger.compiler.Trigger(
-                name="run_created_with_journal",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    constraint="CONSTRAINT",
-                    declare="DECLARE expected text; edge record;",
-                    func="\n    expected := '';\n    FOR edge IN\n        SELECT from_state, to_state FROM runs_transition\n        WHERE run_id = NEW.id AND version = NEW.version\n          AND operation_id IS NOT DISTINCT FROM NULL\n        ORDER BY id\n    LOOP\n        IF edge.from_state <> expected THEN\n            RAISE EXCEPTION 'journal of run % version % leaves % where % was expected',\n                NEW.id, NEW.version, edge.from_state, expected USING ERRCODE = 'check_violation';\n        END IF;\n        expected := edge.to_state;\n    END LOOP;\n    IF expected <> NEW.state THEN\n        RAISE EXCEPTION 'run % version %: no journal row explains % to %',\n            NEW.id, NEW.version, '', NEW.state USING ERRCODE = 'check_violation';\n    END IF;\n    RETURN NULL;\n",
-                    hash="96b1e36d8a81037e28863c1a5938bb68287d1256",
-                    operation="INSERT",
-                    pgid="pgtrigger_run_created_with_journal_96d49",
-                    table="runs_agentrun",
-                    timing="DEFERRABLE INITIALLY DEFERRED",
-                    when="AFTER",
-                ),
-            ),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name="agentrun",
-            trigger=pgtrigger.compiler.Trigger(
-                name="run_moved_with_journal",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    condition="WHEN (OLD.state IS DISTINCT FROM NEW.state)",
-                    constraint="CONSTRAINT",
-                    declare="DECLARE expected text; edge record;",
-                    func="\n    expected := OLD.state;\n    FOR edge IN\n        SELECT from_state, to_state FROM runs_transition\n        WHERE run_id = NEW.id AND version = NEW.version\n          AND operation_id IS NOT DISTINCT FROM NULL\n        ORDER BY id\n    LOOP\n        IF edge.from_state <> expected THEN\n            RAISE EXCEPTION 'journal of run % version % leaves % where % was expected',\n                NEW.id, NEW.version, edge.from_state, expected USING ERRCODE = 'check_violation';\n        END IF;\n        expected := edge.to_state;\n    END LOOP;\n    IF expected <> NEW.state THEN\n        RAISE EXCEPTION 'run % version %: no journal row explains % to %',\n            NEW.id, NEW.version, OLD.state, NEW.state USING ERRCODE = 'check_violation';\n    END IF;\n    RETURN NULL;\n",
-                    hash="9f5443750652f7949d9f25a56d212cf00aa7d032",
-                    operation="UPDATE",
-                    pgid="pgtrigger_run_moved_with_journal_82c8a",
-                    table="runs_agentrun",
-                    timing="DEFERRABLE INITIALLY DEFERRED",
-                    when="AFTER",
-                ),
-            ),
-        ),
-        pgtrigger.migrations.AddTrigger(
-            model_name="agentrun",
-            trigger=pgtrigger.compiler.Trigger(
-                name="run_only_grows",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    condition="WHEN (NEW.fence_token < OLD.fence_token OR NEW.version < OLD.version\n            OR (NEW.state <> OLD.state AND NEW.version = OLD.version))",
-                    func="RAISE EXCEPTION 'run %: token and version only grow, and a new state needs a larger version', OLD.id USING ERRCODE = 'check_violation';",
-                    hash="3936657fb69926aa79763f3ed8810fc9b2878504",
-                    operation="UPDATE",
-                    pgid="pgtrigger_run_only_grows_c5ce4",
-                    table="runs_agentrun",
-                    when="BEFORE",
-                ),
-            ),
-        ),
-        migrations.CreateModel(
-            name="Checkpoint",
-            fields=[
-                (
-                    "step",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
-                        related_name="checkpoint",
-                        serialize=False,
-                        to="runs.step",
-                    ),
-                ),
-                (
-                    "state",
-                    models.JSONField(help_text="encoded by runs.context, with a schema version"),
-                ),
-                ("fence_token", models.BigIntegerField()),
-                (
-                    "created_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-            ],
-        ),
-        migrations.CreateModel(
-            name="ModelDecision",
-            fields=[
-                (
-                    "step",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
-                        related_name="decision",
-                        serialize=False,
-                        to="runs.step",
-                    ),
-                ),
-                ("fence_token", models.BigIntegerField()),
-                ("kind", models.CharField(max_length=32)),
-                ("body", models.JSONField(help_text="the decision, encoded by runs.decisions")),
-                ("decider", models.CharField(max_length=100)),
-                ("agent_version", models.CharField(max_length=64)),
-                ("tool_versions", models.JSONField(default=dict)),
-                (
-                    "recorded_at",
-                    models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
-                ),
-            ],
-            options={
-                "verbose_name": "decision",
+                'verbose_name': 'decision',
             },
         ),
         migrations.AddField(
-            model_name="step",
-            name="run",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="steps",
-                to="runs.agentrun",
-            ),
+            model_name='step',
+            name='run',
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='runs.agentrun'),
+        ),
+        migrations.CreateModel(
+            name='Notice',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('event_id', models.CharField(max_length=160, unique=True)),
+                ('kind', models.CharField(choices=[('approval.requested', 'A signature is asked for'), ('approval.reminder', 'A signature is still missing'), ('approval.escalated', 'A second group is asked'), ('approval.decided', 'Approved, denied, expired or superseded'), ('operation.unknown', 'An effect may or may not have happened'), ('operation.needs_person', 'A person must settle an operation'), ('run.paused', 'A run was paused and waits for a person'), ('run.finished', 'A run came to its end')], max_length=32)),
+                ('operation_id', models.CharField(blank=True, max_length=64)),
+                ('status', models.CharField(blank=True, help_text='what it came to', max_length=32)),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('handed_on_at', models.DateTimeField(help_text='when it was given to everybody who is to hear of it', null=True)),
+                ('approval', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='runs.approval')),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='runs.agentrun')),
+            ],
+        ),
+        migrations.CreateModel(
+            name='StepAttempt',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('number', models.IntegerField()),
+                ('fence_token', models.BigIntegerField()),
+                ('worker', models.CharField(max_length=100)),
+                ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('ended_at', models.DateTimeField(null=True)),
+                ('outcome', models.CharField(blank=True, choices=[('done', 'Step closed'), ('parked', 'Given back until something is due'), ('lost', 'Its worker lost the lease or died'), ('failed', 'No usable decision')], max_length=16)),
+                ('step', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='attempts', to='runs.step')),
+            ],
+            options={
+                'verbose_name': 'attempt',
+            },
+        ),
+        migrations.CreateModel(
+            name='ToolOperation',
+            fields=[
+                ('id', runs.models.operations.OperationIdField(max_length=64, primary_key=True, serialize=False)),
+                ('step_number', models.IntegerField()),
+                ('ordinal', models.IntegerField(help_text="the call's place in the recorded decision, from 0")),
+                ('revision', models.IntegerField(default=0, help_text='0 as decided; n for the n-th change that a person proposed')),
+                ('run_version', models.BigIntegerField(help_text="the run's version at the last write")),
+                ('status', models.CharField(choices=[('AWAITING_APPROVAL', 'Awaiting approval'), ('PREPARED', 'Prepared'), ('RUNNING', 'Running'), ('UNKNOWN', 'Unknown'), ('COMMITTED', 'Committed'), ('REJECTED', 'Rejected'), ('CANCELLED', 'Cancelled')], max_length=32)),
+                ('tool', models.CharField(max_length=100)),
+                ('tool_version', models.CharField(blank=True, max_length=64)),
+                ('effect_type', models.CharField(blank=True, max_length=32)),
+                ('provider', models.CharField(blank=True, max_length=100)),
+                ('account', models.CharField(blank=True, max_length=100)),
+                ('arguments', models.JSONField()),
+                ('arguments_digest', models.CharField(max_length=64)),
+                ('sensitive', models.JSONField(default=list)),
+                ('intent', models.CharField(blank=True, max_length=64)),
+                ('holds_intent', models.CharField(help_text='names the intent in its scope while this operation may carry it out or has', max_length=64, null=True)),
+                ('idempotency_key', models.CharField(max_length=255)),
+                ('key_expires_at', models.DateTimeField(null=True)),
+                ('policy_outcome', models.CharField(blank=True, max_length=32)),
+                ('policy_rule', models.TextField(blank=True)),
+                ('policy_version', models.CharField(blank=True, max_length=64)),
+                ('fence_token', models.BigIntegerField(default=0, help_text='of the newest send')),
+                ('attempts', models.IntegerField(default=0, help_text='sends begun')),
+                ('look_ups', models.IntegerField(default=0, help_text='reconciliations tried')),
+                ('first_sent_at', models.DateTimeField(null=True)),
+                ('last_sent_at', models.DateTimeField(null=True)),
+                ('in_flight_until', models.DateTimeField(help_text='until then an earlier send may still be on its way', null=True)),
+                ('settles_at', models.DateTimeField(help_text='until then an earlier send may still take effect at the provider', null=True)),
+                ('unknown_since', models.DateTimeField(help_text='set by the first unknown outcome, cleared only by an answer', null=True)),
+                ('next_reconcile_at', models.DateTimeField(null=True)),
+                ('next_watch_at', models.DateTimeField(help_text='closed, and looked up again then for an effect that came late', null=True)),
+                ('watch_until', models.DateTimeField(null=True)),
+                ('external_ref', models.CharField(blank=True, max_length=255)),
+                ('result', models.JSONField(null=True)),
+                ('error', models.TextField(blank=True)),
+                ('never_sent', models.CharField(blank=True, choices=[('invalid', 'Unknown tool or bad arguments'), ('refused', 'Refused by policy'), ('denied', 'Refused by a person'), ('expired', 'Nobody decided in time'), ('changed', 'A person proposed other arguments'), ('repeat', 'The call that it repeats came to nothing'), ('given_up', 'No try left this process'), ('cancelled', 'Its run was cancelled')], help_text='why it was cancelled', max_length=16)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('settled_at', models.DateTimeField(null=True)),
+                ('approval', models.ForeignKey(db_index=False, help_text='the newest request for a signature on it', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='runs.approval')),
+                ('repeats', models.ForeignKey(db_index=False, help_text='the operation that has the same intent, and whose result answers this one', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='repeated_by', to='runs.tooloperation')),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='operations', to='runs.agentrun')),
+                ('step', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='operations', to='runs.step')),
+            ],
+            options={
+                'verbose_name': 'operation',
+                'permissions': [('resolve_operation', 'Can settle an unknown operation')],
+            },
+        ),
+        migrations.CreateModel(
+            name='ToolObservation',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('source', models.CharField(choices=[('worker', 'The worker that sent it'), ('stale_worker', 'A worker whose lease or deadline was over'), ('take_over', 'The worker that found its sender gone'), ('look_up', 'A question to the provider'), ('person', 'A person')], max_length=16)),
+                ('verdict', models.CharField(choices=[('committed', 'It happened'), ('rejected', 'Refused for good'), ('not_sent', 'Nothing left the process'), ('unknown', 'It may or may not have happened'), ('not_found', 'The provider does not know it (yet)'), ('indeterminate', 'The provider could not say'), ('failed', 'The look-up itself failed: it says nothing')], max_length=16)),
+                ('stage', models.CharField(blank=True, help_text='where a call was interrupted', max_length=16)),
+                ('window', models.JSONField(help_text='of a send: when it was claimed, when bytes left, when it ends', null=True)),
+                ('detail', models.TextField(blank=True)),
+                ('result', models.JSONField(null=True)),
+                ('external_ref', models.CharField(blank=True, max_length=255)),
+                ('also', models.JSONField(help_text='references of further effects that the look-up saw', null=True)),
+                ('attempt', models.IntegerField(help_text='the send it speaks about, from 1')),
+                ('fence_token', models.BigIntegerField()),
+                ('observed_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='runs.agentrun')),
+                ('operation', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='observations', to='runs.tooloperation')),
+            ],
+            options={
+                'verbose_name': 'observation',
+            },
+        ),
+        migrations.CreateModel(
+            name='Incident',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('kind', models.CharField(choices=[('LATE_COMMIT', 'An effect appeared after its operation was closed'), ('DUPLICATE', 'The provider has more than one effect of one operation'), ('OVERDUE', "Unknown for longer than its tool's objective")], max_length=24)),
+                ('external_ref', models.CharField(blank=True, max_length=255)),
+                ('detail', models.TextField(blank=True)),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='incidents', to='runs.agentrun')),
+                ('operation', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='incidents', to='runs.tooloperation')),
+            ],
         ),
         migrations.AddField(
-            model_name="incident",
-            name="run",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="incidents",
-                to="runs.agentrun",
-            ),
+            model_name='approval',
+            name='operation',
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='approvals', to='runs.tooloperation'),
         ),
-        migrations.AddField(
-            model_name="stepattempt",
-            name="step",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="attempts",
-                to="runs.step",
-            ),
+        migrations.CreateModel(
+            name='Transition',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('version', models.BigIntegerField(help_text="the run's version that this edge led to")),
+                ('event', models.CharField(max_length=24)),
+                ('from_state', models.CharField(blank=True, max_length=32)),
+                ('to_state', models.CharField(max_length=32)),
+                ('reason', models.TextField(blank=True)),
+                ('actor', models.CharField(max_length=100)),
+                ('fence_token', models.BigIntegerField()),
+                ('step_number', models.IntegerField()),
+                ('attempt', models.IntegerField()),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('operation', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='journal', to='runs.tooloperation')),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='journal', to='runs.agentrun')),
+            ],
         ),
-        migrations.AddField(
-            model_name="toolobservation",
-            name="run",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="+",
-                to="runs.agentrun",
-            ),
+        migrations.CreateModel(
+            name='Worker',
+            fields=[
+                ('name', models.CharField(help_text='as in lease_owner', max_length=100, primary_key=True, serialize=False)),
+                ('host', models.CharField(max_length=255)),
+                ('boot_id', models.CharField(blank=True, max_length=64)),
+                ('pid_namespace', models.CharField(blank=True, max_length=64)),
+                ('pid', models.IntegerField()),
+                ('pid_started', models.BigIntegerField(help_text="the kernel's start time of the process, in clock ticks after boot", null=True)),
+                ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('last_seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('ended_at', models.DateTimeField(null=True)),
+                ('ended_by', models.CharField(blank=True, choices=[('reported', 'It said so itself'), ('supervisor', 'Its supervisor saw it exit'), ('successor', 'A newer process on its host found it gone'), ('operator', 'An operator said so')], max_length=16)),
+                ('evidence', models.TextField(blank=True)),
+            ],
+            options={
+                'indexes': [models.Index(condition=models.Q(('ended_at__isnull', True)), fields=['host', 'pid'], name='worker_alive'), models.Index(fields=['-started_at', 'name'], name='worker_newest')],
+                'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('ended_by', '')), models.Q(('ended_at__isnull', False), models.Q(('ended_by', ''), _negated=True)), _connector='OR'), name='worker_end_is_explained')],
+            },
         ),
-        migrations.AddField(
-            model_name="tooloperation",
-            name="repeats",
-            field=models.ForeignKey(
-                db_index=False,
-                help_text="the operation that has the same intent, and whose result answers this one",
-                null=True,
-                on_delete=django.db.models.deletion.SET_NULL,
-                related_name="repeated_by",
-                to="runs.tooloperation",
-            ),
-        ),
-        migrations.AddField(
-            model_name="tooloperation",
-            name="run",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="operations",
-                to="runs.agentrun",
-            ),
-        ),
-        migrations.AddField(
-            model_name="tooloperation",
-            name="step",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="operations",
-                to="runs.step",
-            ),
-        ),
-        migrations.AddField(
-            model_name="toolobservation",
-            name="operation",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="observations",
-                to="runs.tooloperation",
-            ),
-        ),
-        migrations.AddField(
-            model_name="incident",
-            name="operation",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="incidents",
-                to="runs.tooloperation",
-            ),
-        ),
-        migrations.AddField(
-            model_name="transition",
-            name="operation",
-            field=models.ForeignKey(
-                db_index=False,
-                null=True,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="journal",
-                to="runs.tooloperation",
-            ),
-        ),
-        migrations.AddField(
-            model_name="transition",
-            name="run",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="journal",
-                to="runs.agentrun",
-            ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='worker',
+            trigger=pgtrigger.compiler.Trigger(name='worker_ends_once', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD.ended_at IS NOT NULL AND NEW.ended_at IS DISTINCT FROM OLD.ended_at)', func="RAISE EXCEPTION 'worker %: it has ended once', OLD.name USING ERRCODE = 'check_violation';", hash='f14415e286e9b992c1702652cb02c6998436d064', operation='UPDATE', pgid='pgtrigger_worker_ends_once_499da', table='runs_worker', when='BEFORE')),
         ),
         migrations.AddIndex(
-            model_name="worker",
-            index=models.Index(
-                condition=models.Q(("ended_at__isnull", True)),
-                fields=["host", "pid"],
-                name="worker_alive",
-            ),
+            model_name='agentrun',
+            index=models.Index(condition=models.Q(('sweep_at__isnull', False)), fields=['sweep_at'], name='run_sweep'),
         ),
         migrations.AddIndex(
-            model_name="worker",
-            index=models.Index(fields=["-started_at", "name"], name="worker_newest"),
+            model_name='agentrun',
+            index=models.Index(condition=models.Q(('paused_at__isnull', False)), fields=['paused_at'], name='run_paused'),
+        ),
+        migrations.AddIndex(
+            model_name='agentrun',
+            index=models.Index(fields=['-created_at', '-id'], name='run_newest'),
         ),
         migrations.AddConstraint(
-            model_name="worker",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("ended_at__isnull", True), ("ended_by", "")),
-                    models.Q(
-                        ("ended_at__isnull", False), models.Q(("ended_by", ""), _negated=True)
-                    ),
-                    _connector="OR",
-                ),
-                name="worker_end_is_explained",
-            ),
+            model_name='agentrun',
+            constraint=models.CheckConstraint(condition=models.Q(('wake_at__isnull', False), ('paused_at__isnull', False), models.Func('state', function='runs_may_be_undated', output_field=models.BooleanField()), _connector='OR'), name='run_has_a_next_mover'),
+        ),
+        migrations.AddConstraint(
+            model_name='agentrun',
+            constraint=models.CheckConstraint(condition=models.Q(('finished_at__isnull', True), ('wake_at__isnull', True), _connector='OR'), name='run_final_has_no_date'),
+        ),
+        migrations.AddConstraint(
+            model_name='agentrun',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('lease_expires_at__isnull', True), ('lease_owner', '')), models.Q(('lease_expires_at__isnull', False), models.Q(('lease_owner', ''), _negated=True)), _connector='OR'), name='run_lease_has_owner'),
+        ),
+        migrations.AddConstraint(
+            model_name='agentrun',
+            constraint=models.UniqueConstraint(condition=models.Q(('idempotency_key__isnull', False)), fields=('idempotency_key', 'created_by'), name='run_unique_idempotency_key'),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="worker",
-            trigger=pgtrigger.compiler.Trigger(
-                name="worker_ends_once",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    condition="WHEN (OLD.ended_at IS NOT NULL AND NEW.ended_at IS DISTINCT FROM OLD.ended_at)",
-                    func="RAISE EXCEPTION 'worker %: it has ended once', OLD.name USING ERRCODE = 'check_violation';",
-                    hash="f14415e286e9b992c1702652cb02c6998436d064",
-                    operation="UPDATE",
-                    pgid="pgtrigger_worker_ends_once_499da",
-                    table="runs_worker",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='agentrun',
+            trigger=pgtrigger.compiler.Trigger(name='run_created_with_journal', sql=pgtrigger.compiler.UpsertTriggerSql(constraint='CONSTRAINT', declare='DECLARE expected text; edge record;', func="\n    expected := '';\n    FOR edge IN\n        SELECT from_state, to_state FROM runs_transition\n        WHERE run_id = NEW.id AND version = NEW.version\n          AND operation_id IS NOT DISTINCT FROM NULL\n        ORDER BY id\n    LOOP\n        IF edge.from_state <> expected THEN\n            RAISE EXCEPTION 'journal of run % version % leaves % where % was expected',\n                NEW.id, NEW.version, edge.from_state, expected USING ERRCODE = 'check_violation';\n        END IF;\n        expected := edge.to_state;\n    END LOOP;\n    IF expected <> NEW.state THEN\n        RAISE EXCEPTION 'run % version %: no journal row explains % to %',\n            NEW.id, NEW.version, '', NEW.state USING ERRCODE = 'check_violation';\n    END IF;\n    RETURN NULL;\n", hash='96b1e36d8a81037e28863c1a5938bb68287d1256', operation='INSERT', pgid='pgtrigger_run_created_with_journal_96d49', table='runs_agentrun', timing='DEFERRABLE INITIALLY DEFERRED', when='AFTER')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='agentrun',
+            trigger=pgtrigger.compiler.Trigger(name='run_moved_with_journal', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD.state IS DISTINCT FROM NEW.state)', constraint='CONSTRAINT', declare='DECLARE expected text; edge record;', func="\n    expected := OLD.state;\n    FOR edge IN\n        SELECT from_state, to_state FROM runs_transition\n        WHERE run_id = NEW.id AND version = NEW.version\n          AND operation_id IS NOT DISTINCT FROM NULL\n        ORDER BY id\n    LOOP\n        IF edge.from_state <> expected THEN\n            RAISE EXCEPTION 'journal of run % version % leaves % where % was expected',\n                NEW.id, NEW.version, edge.from_state, expected USING ERRCODE = 'check_violation';\n        END IF;\n        expected := edge.to_state;\n    END LOOP;\n    IF expected <> NEW.state THEN\n        RAISE EXCEPTION 'run % version %: no journal row explains % to %',\n            NEW.id, NEW.version, OLD.state, NEW.state USING ERRCODE = 'check_violation';\n    END IF;\n    RETURN NULL;\n", hash='9f5443750652f7949d9f25a56d212cf00aa7d032', operation='UPDATE', pgid='pgtrigger_run_moved_with_journal_82c8a', table='runs_agentrun', timing='DEFERRABLE INITIALLY DEFERRED', when='AFTER')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='agentrun',
+            trigger=pgtrigger.compiler.Trigger(name='run_only_grows', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (NEW.fence_token < OLD.fence_token OR NEW.version < OLD.version\n            OR (NEW.state <> OLD.state AND NEW.version = OLD.version))', func="RAISE EXCEPTION 'run %: token and version only grow, and a new state needs a larger version', OLD.id USING ERRCODE = 'check_violation';", hash='3936657fb69926aa79763f3ed8810fc9b2878504', operation='UPDATE', pgid='pgtrigger_run_only_grows_c5ce4', table='runs_agentrun', when='BEFORE')),
         ),
         migrations.AddField(
-            model_name="checkpoint",
-            name="run",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="+",
-                to="runs.agentrun",
-            ),
+            model_name='checkpoint',
+            name='run',
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='runs.agentrun'),
         ),
         migrations.AddField(
-            model_name="modeldecision",
-            name="run",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="+",
-                to="runs.agentrun",
-            ),
+            model_name='modeldecision',
+            name='run',
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='runs.agentrun'),
         ),
         migrations.AddConstraint(
-            model_name="step",
-            constraint=models.UniqueConstraint(fields=("run", "number"), name="step_unique_number"),
+            model_name='step',
+            constraint=models.UniqueConstraint(fields=('run', 'number'), name='step_unique_number'),
         ),
         migrations.AddConstraint(
-            model_name="step",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("closed_at__isnull", True)),
-                fields=("run",),
-                name="step_one_open_per_run",
-            ),
+            model_name='step',
+            constraint=models.UniqueConstraint(condition=models.Q(('closed_at__isnull', True)), fields=('run',), name='step_one_open_per_run'),
+        ),
+        migrations.AddIndex(
+            model_name='notice',
+            index=models.Index(condition=models.Q(('handed_on_at__isnull', True)), fields=['id'], name='notice_to_hand_on'),
+        ),
+        migrations.AddIndex(
+            model_name='notice',
+            index=models.Index(fields=['run', 'id'], name='notice_of_run'),
         ),
         migrations.AddConstraint(
-            model_name="stepattempt",
-            constraint=models.UniqueConstraint(
-                fields=("step", "fence_token"), name="attempt_unique_token"
-            ),
+            model_name='stepattempt',
+            constraint=models.UniqueConstraint(fields=('step', 'fence_token'), name='attempt_unique_token'),
         ),
         migrations.AddConstraint(
-            model_name="stepattempt",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("ended_at__isnull", True)),
-                fields=("step",),
-                name="attempt_one_open_per_step",
-            ),
+            model_name='stepattempt',
+            constraint=models.UniqueConstraint(condition=models.Q(('ended_at__isnull', True)), fields=('step',), name='attempt_one_open_per_step'),
         ),
         migrations.AddIndex(
-            model_name="tooloperation",
-            index=models.Index(
-                condition=models.Q(("status", runs.state.OperationStatus["UNKNOWN"])),
-                fields=["unknown_since"],
-                name="operation_unknown",
-            ),
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('status', runs.state.OperationStatus['UNKNOWN'])), fields=['unknown_since'], name='operation_unknown'),
         ),
         migrations.AddIndex(
-            model_name="tooloperation",
-            index=models.Index(
-                condition=models.Q(("status", runs.state.OperationStatus["AWAITING_APPROVAL"])),
-                fields=["created_at"],
-                name="operation_held",
-            ),
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('status', runs.state.OperationStatus['AWAITING_APPROVAL'])), fields=['created_at'], name='operation_held'),
         ),
         migrations.AddIndex(
-            model_name="tooloperation",
-            index=models.Index(fields=["-created_at", "-id"], name="operation_newest"),
+            model_name='tooloperation',
+            index=models.Index(fields=['-created_at', '-id'], name='operation_newest'),
         ),
         migrations.AddIndex(
-            model_name="tooloperation",
-            index=models.Index(
-                condition=models.Q(("next_watch_at__isnull", False)),
-                fields=["next_watch_at"],
-                name="operation_watched",
-            ),
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('never_sent', 'denied')), fields=['run', 'intent'], name='operation_denied'),
         ),
         migrations.AddIndex(
-            model_name="tooloperation",
-            index=models.Index(
-                condition=models.Q(("repeats__isnull", False)),
-                fields=["repeats"],
-                name="operation_repeats",
-            ),
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('first_sent_at__isnull', False), models.Q(('effect_type', tools.declarations.EffectType['READ']), _negated=True)), fields=['tool', 'first_sent_at'], name='operation_sent'),
+        ),
+        migrations.AddIndex(
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('status', runs.state.OperationStatus['PREPARED'])), fields=['tool'], name='operation_prepared'),
+        ),
+        migrations.AddIndex(
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('next_watch_at__isnull', False)), fields=['next_watch_at'], name='operation_watched'),
+        ),
+        migrations.AddIndex(
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('repeats__isnull', False)), fields=['repeats'], name='operation_repeats'),
         ),
         migrations.AddConstraint(
-            model_name="tooloperation",
-            constraint=models.UniqueConstraint(
-                fields=("run", "step_number", "ordinal"), name="operation_unique_place"
-            ),
+            model_name='tooloperation',
+            constraint=models.UniqueConstraint(fields=('run', 'step_number', 'ordinal', 'revision'), name='operation_unique_place'),
         ),
         migrations.AddConstraint(
-            model_name="tooloperation",
-            constraint=models.UniqueConstraint(
-                fields=("holds_intent",), name="operation_unique_intent"
-            ),
+            model_name='tooloperation',
+            constraint=models.UniqueConstraint(fields=('holds_intent',), name='operation_unique_intent'),
         ),
         migrations.AddConstraint(
-            model_name="tooloperation",
-            constraint=models.CheckConstraint(
-                condition=models.Func(
-                    "status",
-                    "attempts",
-                    "fence_token",
-                    "first_sent_at",
-                    "unknown_since",
-                    "settled_at",
-                    function="runs_operation_is_dated",
-                    output_field=models.BooleanField(),
-                ),
-                name="operation_standing_is_dated",
-            ),
+            model_name='tooloperation',
+            constraint=models.CheckConstraint(condition=models.Func('status', 'attempts', 'fence_token', 'first_sent_at', 'unknown_since', 'settled_at', function='runs_operation_is_dated', output_field=models.BooleanField()), name='operation_standing_is_dated'),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="tooloperation",
-            trigger=pgtrigger.compiler.Trigger(
-                name="operation_created_with_journal",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    constraint="CONSTRAINT",
-                    declare="DECLARE expected text; edge record;",
-                    func="\n    expected := '';\n    FOR edge IN\n        SELECT from_state, to_state FROM runs_transition\n        WHERE run_id = NEW.run_id AND version = NEW.run_version\n          AND operation_id IS NOT DISTINCT FROM NEW.id\n        ORDER BY id\n    LOOP\n        IF edge.from_state <> expected THEN\n            RAISE EXCEPTION 'journal of run % version % leaves % where % was expected',\n                NEW.run_id, NEW.run_version, edge.from_state, expected USING ERRCODE = 'check_violation';\n        END IF;\n        expected := edge.to_state;\n    END LOOP;\n    IF expected <> NEW.status THEN\n        RAISE EXCEPTION 'run % version %: no journal row explains % to %',\n            NEW.run_id, NEW.run_version, '', NEW.status USING ERRCODE = 'check_violation';\n    END IF;\n    RETURN NULL;\n",
-                    hash="05eff4e2a93af8c50a98ff90b8a94a404eb52c8d",
-                    operation="INSERT",
-                    pgid="pgtrigger_operation_created_with_journal_43730",
-                    table="runs_tooloperation",
-                    timing="DEFERRABLE INITIALLY DEFERRED",
-                    when="AFTER",
-                ),
-            ),
+            model_name='tooloperation',
+            trigger=pgtrigger.compiler.Trigger(name='operation_created_with_journal', sql=pgtrigger.compiler.UpsertTriggerSql(constraint='CONSTRAINT', declare='DECLARE expected text; edge record;', func="\n    expected := '';\n    FOR edge IN\n        SELECT from_state, to_state FROM runs_transition\n        WHERE run_id = NEW.run_id AND version = NEW.run_version\n          AND operation_id IS NOT DISTINCT FROM NEW.id\n        ORDER BY id\n    LOOP\n        IF edge.from_state <> expected THEN\n            RAISE EXCEPTION 'journal of run % version % leaves % where % was expected',\n                NEW.run_id, NEW.run_version, edge.from_state, expected USING ERRCODE = 'check_violation';\n        END IF;\n        expected := edge.to_state;\n    END LOOP;\n    IF expected <> NEW.status THEN\n        RAISE EXCEPTION 'run % version %: no journal row explains % to %',\n            NEW.run_id, NEW.run_version, '', NEW.status USING ERRCODE = 'check_violation';\n    END IF;\n    RETURN NULL;\n", hash='05eff4e2a93af8c50a98ff90b8a94a404eb52c8d', operation='INSERT', pgid='pgtrigger_operation_created_with_journal_43730', table='runs_tooloperation', timing='DEFERRABLE INITIALLY DEFERRED', when='AFTER')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="tooloperation",
-            trigger=pgtrigger.compiler.Trigger(
-                name="operation_moved_with_journal",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    condition="WHEN (OLD.status IS DISTINCT FROM NEW.status)",
-                    constraint="CONSTRAINT",
-                    declare="DECLARE expected text; edge record;",
-                    func="\n    expected := OLD.status;\n    FOR edge IN\n        SELECT from_state, to_state FROM runs_transition\n        WHERE run_id = NEW.run_id AND version = NEW.run_version\n          AND operation_id IS NOT DISTINCT FROM NEW.id\n        ORDER BY id\n    LOOP\n        IF edge.from_state <> expected THEN\n            RAISE EXCEPTION 'journal of run % version % leaves % where % was expected',\n                NEW.run_id, NEW.run_version, edge.from_state, expected USING ERRCODE = 'check_violation';\n        END IF;\n        expected := edge.to_state;\n    END LOOP;\n    IF expected <> NEW.status THEN\n        RAISE EXCEPTION 'run % version %: no journal row explains % to %',\n            NEW.run_id, NEW.run_version, OLD.status, NEW.status USING ERRCODE = 'check_violation';\n    END IF;\n    RETURN NULL;\n",
-                    hash="f405a787e60005da8c2a9a5b89d994411890acf5",
-                    operation="UPDATE",
-                    pgid="pgtrigger_operation_moved_with_journal_795cd",
-                    table="runs_tooloperation",
-                    timing="DEFERRABLE INITIALLY DEFERRED",
-                    when="AFTER",
-                ),
-            ),
+            model_name='tooloperation',
+            trigger=pgtrigger.compiler.Trigger(name='operation_moved_with_journal', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD.status IS DISTINCT FROM NEW.status)', constraint='CONSTRAINT', declare='DECLARE expected text; edge record;', func="\n    expected := OLD.status;\n    FOR edge IN\n        SELECT from_state, to_state FROM runs_transition\n        WHERE run_id = NEW.run_id AND version = NEW.run_version\n          AND operation_id IS NOT DISTINCT FROM NEW.id\n        ORDER BY id\n    LOOP\n        IF edge.from_state <> expected THEN\n            RAISE EXCEPTION 'journal of run % version % leaves % where % was expected',\n                NEW.run_id, NEW.run_version, edge.from_state, expected USING ERRCODE = 'check_violation';\n        END IF;\n        expected := edge.to_state;\n    END LOOP;\n    IF expected <> NEW.status THEN\n        RAISE EXCEPTION 'run % version %: no journal row explains % to %',\n            NEW.run_id, NEW.run_version, OLD.status, NEW.status USING ERRCODE = 'check_violation';\n    END IF;\n    RETURN NULL;\n", hash='f405a787e60005da8c2a9a5b89d994411890acf5', operation='UPDATE', pgid='pgtrigger_operation_moved_with_journal_795cd', table='runs_tooloperation', timing='DEFERRABLE INITIALLY DEFERRED', when='AFTER')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="tooloperation",
-            trigger=pgtrigger.compiler.Trigger(
-                name="operation_keeps_identity",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    condition="WHEN (NEW.id IS DISTINCT FROM OLD.id OR NEW.run_id IS DISTINCT FROM OLD.run_id OR NEW.step_id IS DISTINCT FROM OLD.step_id OR NEW.step_number IS DISTINCT FROM OLD.step_number OR NEW.ordinal IS DISTINCT FROM OLD.ordinal OR NEW.tool IS DISTINCT FROM OLD.tool OR NEW.arguments IS DISTINCT FROM OLD.arguments OR NEW.arguments_digest IS DISTINCT FROM OLD.arguments_digest OR NEW.idempotency_key IS DISTINCT FROM OLD.idempotency_key)",
-                    func="RAISE EXCEPTION 'operation %: what it is cannot change', OLD.id USING ERRCODE = 'check_violation';",
-                    hash="c6e0d843f1ca08852673ec8bd5c5aa98ede16427",
-                    operation='UPDATE OF "id", "run_id", "step_id", "step_number", "ordinal", "tool", "arguments", "arguments_digest", "idempotency_key"',
-                    pgid="pgtrigger_operation_keeps_identity_df2bd",
-                    table="runs_tooloperation",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='tooloperation',
+            trigger=pgtrigger.compiler.Trigger(name='operation_keeps_identity', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (NEW.id IS DISTINCT FROM OLD.id OR NEW.run_id IS DISTINCT FROM OLD.run_id OR NEW.step_id IS DISTINCT FROM OLD.step_id OR NEW.step_number IS DISTINCT FROM OLD.step_number OR NEW.ordinal IS DISTINCT FROM OLD.ordinal OR NEW.tool IS DISTINCT FROM OLD.tool OR NEW.arguments IS DISTINCT FROM OLD.arguments OR NEW.arguments_digest IS DISTINCT FROM OLD.arguments_digest OR NEW.idempotency_key IS DISTINCT FROM OLD.idempotency_key)', func="RAISE EXCEPTION 'operation %: what it is cannot change', OLD.id USING ERRCODE = 'check_violation';", hash='c6e0d843f1ca08852673ec8bd5c5aa98ede16427', operation='UPDATE OF "id", "run_id", "step_id", "step_number", "ordinal", "tool", "arguments", "arguments_digest", "idempotency_key"', pgid='pgtrigger_operation_keeps_identity_df2bd', table='runs_tooloperation', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="tooloperation",
-            trigger=pgtrigger.compiler.Trigger(
-                name="operation_token_only_grows",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    condition="WHEN (NEW.fence_token < OLD.fence_token)",
-                    func="RAISE EXCEPTION 'operation %: its fencing token only grows', OLD.id USING ERRCODE = 'check_violation';",
-                    hash="909c230bda560e910020833e0ecd86ab2c65763e",
-                    operation='UPDATE OF "fence_token"',
-                    pgid="pgtrigger_operation_token_only_grows_8e840",
-                    table="runs_tooloperation",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='tooloperation',
+            trigger=pgtrigger.compiler.Trigger(name='operation_token_only_grows', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (NEW.fence_token < OLD.fence_token)', func="RAISE EXCEPTION 'operation %: its fencing token only grows', OLD.id USING ERRCODE = 'check_violation';", hash='909c230bda560e910020833e0ecd86ab2c65763e', operation='UPDATE OF "fence_token"', pgid='pgtrigger_operation_token_only_grows_8e840', table='runs_tooloperation', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='tooloperation',
+            trigger=pgtrigger.compiler.Trigger(name='operation_sent_as_approved', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (NEW.status = 'RUNNING' AND NEW.policy_outcome = 'require_approval')", constraint='CONSTRAINT', func="\n            IF NOT EXISTS (\n                SELECT 1 FROM runs_approval\n                WHERE id = NEW.approval_id AND operation_id = NEW.id\n                  AND status = 'approved' AND spent_at IS NOT NULL\n            ) THEN\n                RAISE EXCEPTION 'operation %: sent without a signature', NEW.id\n                    USING ERRCODE = 'check_violation';\n            END IF;\n            RETURN NULL;\n        ", hash='7aa1315be82978956d8f44ba8b784dd4180a4b30', operation='INSERT OR UPDATE', pgid='pgtrigger_operation_sent_as_approved_ef303', table='runs_tooloperation', timing='DEFERRABLE INITIALLY DEFERRED', when='AFTER')),
         ),
         migrations.AddIndex(
-            model_name="toolobservation",
-            index=models.Index(fields=["operation", "id"], name="observation_of"),
+            model_name='toolobservation',
+            index=models.Index(fields=['operation', 'id'], name='observation_of'),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="toolobservation",
-            trigger=pgtrigger.compiler.Trigger(
-                name="observation_never_changes",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="RAISE EXCEPTION 'observation rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';",
-                    hash="0241df0d2cce7314a2dfe8a8b3768401cf1dd270",
-                    operation="UPDATE",
-                    pgid="pgtrigger_observation_never_changes_71fcf",
-                    table="runs_toolobservation",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='toolobservation',
+            trigger=pgtrigger.compiler.Trigger(name='observation_never_changes', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'observation rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';", hash='0241df0d2cce7314a2dfe8a8b3768401cf1dd270', operation='UPDATE', pgid='pgtrigger_observation_never_changes_71fcf', table='runs_toolobservation', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="toolobservation",
-            trigger=pgtrigger.compiler.Trigger(
-                name="observation_outlives_nothing_but_its_run",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'observation rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ",
-                    hash="a82c1bb76c250a3578404d91e29a5c2088335f6f",
-                    operation="DELETE",
-                    pgid="pgtrigger_observation_outlives_nothing_but_its_run_8b01b",
-                    table="runs_toolobservation",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='toolobservation',
+            trigger=pgtrigger.compiler.Trigger(name='observation_outlives_nothing_but_its_run', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'observation rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ", hash='a82c1bb76c250a3578404d91e29a5c2088335f6f', operation='DELETE', pgid='pgtrigger_observation_outlives_nothing_but_its_run_8b01b', table='runs_toolobservation', when='BEFORE')),
         ),
         migrations.AddIndex(
-            model_name="incident",
-            index=models.Index(fields=["run", "id"], name="incident_of_run"),
+            model_name='incident',
+            index=models.Index(fields=['run', 'id'], name='incident_of_run'),
         ),
         migrations.AddIndex(
-            model_name="incident",
-            index=models.Index(fields=["-at", "-id"], name="incident_newest"),
+            model_name='incident',
+            index=models.Index(fields=['-at', '-id'], name='incident_newest'),
         ),
         migrations.AddIndex(
-            model_name="incident",
-            index=models.Index(fields=["kind", "-at", "-id"], name="incident_by_kind"),
+            model_name='incident',
+            index=models.Index(fields=['kind', '-at', '-id'], name='incident_by_kind'),
         ),
         migrations.AddConstraint(
-            model_name="incident",
-            constraint=models.UniqueConstraint(
-                fields=("operation", "kind", "external_ref"), name="incident_unique_finding"
-            ),
+            model_name='incident',
+            constraint=models.UniqueConstraint(fields=('operation', 'kind', 'external_ref'), name='incident_unique_finding'),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="incident",
-            trigger=pgtrigger.compiler.Trigger(
-                name="incident_never_changes",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="RAISE EXCEPTION 'incident rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';",
-                    hash="20906f19093c6e33096edb23982f561e5dfb2412",
-                    operation="UPDATE",
-                    pgid="pgtrigger_incident_never_changes_f64ea",
-                    table="runs_incident",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='incident',
+            trigger=pgtrigger.compiler.Trigger(name='incident_never_changes', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'incident rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';", hash='20906f19093c6e33096edb23982f561e5dfb2412', operation='UPDATE', pgid='pgtrigger_incident_never_changes_f64ea', table='runs_incident', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="incident",
-            trigger=pgtrigger.compiler.Trigger(
-                name="incident_outlives_nothing_but_its_run",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'incident rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ",
-                    hash="68c206621b8612fbf6c2c2087293fa9471de3a97",
-                    operation="DELETE",
-                    pgid="pgtrigger_incident_outlives_nothing_but_its_run_c67ab",
-                    table="runs_incident",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='incident',
+            trigger=pgtrigger.compiler.Trigger(name='incident_outlives_nothing_but_its_run', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'incident rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ", hash='68c206621b8612fbf6c2c2087293fa9471de3a97', operation='DELETE', pgid='pgtrigger_incident_outlives_nothing_but_its_run_c67ab', table='runs_incident', when='BEFORE')),
         ),
         migrations.AddIndex(
-            model_name="transition",
-            index=models.Index(fields=["run", "version", "id"], name="transition_of_run"),
+            model_name='approval',
+            index=models.Index(fields=['operation', '-requested_at'], name='approval_of'),
+        ),
+        migrations.AddIndex(
+            model_name='approval',
+            index=models.Index(fields=['run', 'requested_at'], name='approval_of_run'),
+        ),
+        migrations.AddIndex(
+            model_name='approval',
+            index=models.Index(condition=models.Q(('status', 'pending')), fields=['approve_by'], name='approval_due'),
+        ),
+        migrations.AddIndex(
+            model_name='approval',
+            index=models.Index(condition=models.Q(('remind_at__isnull', False), ('status', 'pending')), fields=['remind_at'], name='approval_reminds'),
+        ),
+        migrations.AddIndex(
+            model_name='approval',
+            index=models.Index(condition=models.Q(('escalate_at__isnull', False), ('status', 'pending')), fields=['escalate_at'], name='approval_escalates'),
+        ),
+        migrations.AddIndex(
+            model_name='approval',
+            index=models.Index(fields=['-requested_at', '-id'], name='approval_newest'),
+        ),
+        migrations.AddIndex(
+            model_name='approval',
+            index=models.Index(fields=['status', '-requested_at', '-id'], name='approval_by_status'),
+        ),
+        migrations.AddIndex(
+            model_name='approval',
+            index=models.Index(condition=models.Q(('supersedes__isnull', False)), fields=['supersedes'], name='approval_supersedes'),
         ),
         migrations.AddConstraint(
-            model_name="transition",
-            constraint=models.CheckConstraint(
-                condition=models.Func(
-                    "operation",
-                    "from_state",
-                    "event",
-                    "to_state",
-                    function="runs_is_legal_edge",
-                    output_field=models.BooleanField(),
-                ),
-                name="transition_is_a_legal_edge",
-            ),
+            model_name='approval',
+            constraint=models.UniqueConstraint(condition=models.Q(('status', 'pending')), fields=('operation',), name='approval_one_pending_per_operation'),
+        ),
+        migrations.AddConstraint(
+            model_name='approval',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('spent_at__isnull', True), ('spent_under__isnull', True)), models.Q(('spent_at__isnull', False), ('spent_under__isnull', False)), _connector='OR'), name='approval_spent_under_a_token'),
+        ),
+        migrations.AddConstraint(
+            model_name='approval',
+            constraint=models.CheckConstraint(condition=models.Q(('spent_at__isnull', True), ('status__in', ('approved', 'superseded')), _connector='OR'), name='approval_only_approved_is_spent'),
+        ),
+        migrations.AddConstraint(
+            model_name='approval',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'approved'), _negated=True), ('execute_by__isnull', False), _connector='OR'), name='approval_approved_has_an_end'),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="transition",
-            trigger=pgtrigger.compiler.Trigger(
-                name="transition_never_changes",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="RAISE EXCEPTION 'transition rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';",
-                    hash="b9f6b575b4993e26c56fb8cd091d167a4afba731",
-                    operation="UPDATE",
-                    pgid="pgtrigger_transition_never_changes_16ec4",
-                    table="runs_transition",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='approval',
+            trigger=pgtrigger.compiler.Trigger(name='approval_keeps_what_was_signed', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (NEW.id IS DISTINCT FROM OLD.id OR NEW.operation_id IS DISTINCT FROM OLD.operation_id OR NEW.run_id IS DISTINCT FROM OLD.run_id OR NEW.fingerprint IS DISTINCT FROM OLD.fingerprint OR NEW.covered IS DISTINCT FROM OLD.covered OR NEW.policy_version IS DISTINCT FROM OLD.policy_version OR NEW.resource_version IS DISTINCT FROM OLD.resource_version OR NEW.requester IS DISTINCT FROM OLD.requester OR NEW.groups IS DISTINCT FROM OLD.groups OR NEW.quorum IS DISTINCT FROM OLD.quorum OR NEW.requested_at IS DISTINCT FROM OLD.requested_at OR NEW.approve_by IS DISTINCT FROM OLD.approve_by)', func="RAISE EXCEPTION 'approval %: what was to be signed cannot change', OLD.id USING ERRCODE = 'check_violation';", hash='9422738fab817571e1f73f1790f8efd6573482d9', operation='UPDATE OF "id", "operation_id", "run_id", "fingerprint", "covered", "policy_version", "resource_version", "requester", "groups", "quorum", "requested_at", "approve_by"', pgid='pgtrigger_approval_keeps_what_was_signed_dd0c6', table='runs_approval', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="transition",
-            trigger=pgtrigger.compiler.Trigger(
-                name="transition_outlives_nothing_but_its_run",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'transition rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ",
-                    hash="fc83abd7af097d8642ad570979e4af30f374199a",
-                    operation="DELETE",
-                    pgid="pgtrigger_transition_outlives_nothing_but_its_run_4bd5b",
-                    table="runs_transition",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='approval',
+            trigger=pgtrigger.compiler.Trigger(name='approval_moves_forward', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (NEW.status <> OLD.status\n            AND (OLD.status || ' ' || NEW.status) NOT IN ('pending approved', 'pending denied', 'pending expired', 'pending cancelled', 'pending superseded', 'approved cancelled', 'approved superseded'))", func="RAISE EXCEPTION 'approval %: this verdict is not possible any more', OLD.id USING ERRCODE = 'check_violation';", hash='81516d697ee4f7f8d588abf801625b270879d293', operation='UPDATE OF "status"', pgid='pgtrigger_approval_moves_forward_a0785', table='runs_approval', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="checkpoint",
-            trigger=pgtrigger.compiler.Trigger(
-                name="checkpoint_never_changes",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="RAISE EXCEPTION 'checkpoint rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';",
-                    hash="d484a0eb20fcd339f1cce6f2d53aa1bb647b8f92",
-                    operation="UPDATE",
-                    pgid="pgtrigger_checkpoint_never_changes_bdcd7",
-                    table="runs_checkpoint",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='approval',
+            trigger=pgtrigger.compiler.Trigger(name='approval_begins_pending', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (NEW.status <> 'pending')", func="RAISE EXCEPTION 'approval %: it is asked for before it is given', NEW.id USING ERRCODE = 'check_violation';", hash='cb79e9f9671afe976e3cee74dd4a4b32ebe878b9', operation='INSERT', pgid='pgtrigger_approval_begins_pending_ca590', table='runs_approval', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="checkpoint",
-            trigger=pgtrigger.compiler.Trigger(
-                name="checkpoint_outlives_nothing_but_its_run",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'checkpoint rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ",
-                    hash="ea85ae4a1b2d03642885b3fbfcf0be67b614511d",
-                    operation="DELETE",
-                    pgid="pgtrigger_checkpoint_outlives_nothing_but_its_run_4e51c",
-                    table="runs_checkpoint",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='approval',
+            trigger=pgtrigger.compiler.Trigger(name='approval_outlives_nothing_but_its_run', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n            IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                RAISE EXCEPTION 'approvals stay while run % exists', OLD.run_id\n                    USING ERRCODE = 'check_violation';\n            END IF;\n            RETURN OLD;\n        ", hash='ebbd7ac175d5ae4883f8e1c77dec7c8ae83b18a4', operation='DELETE', pgid='pgtrigger_approval_outlives_nothing_but_its_run_4e8b4', table='runs_approval', when='BEFORE')),
+        ),
+        migrations.AddIndex(
+            model_name='transition',
+            index=models.Index(fields=['run', 'version', 'id'], name='transition_of_run'),
+        ),
+        migrations.AddConstraint(
+            model_name='transition',
+            constraint=models.CheckConstraint(condition=models.Func('operation', 'from_state', 'event', 'to_state', function='runs_is_legal_edge', output_field=models.BooleanField()), name='transition_is_a_legal_edge'),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="modeldecision",
-            trigger=pgtrigger.compiler.Trigger(
-                name="decision_never_changes",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="RAISE EXCEPTION 'decision rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';",
-                    hash="b7290a71186edab0dc522365bad45bc00d0fd4c4",
-                    operation="UPDATE",
-                    pgid="pgtrigger_decision_never_changes_a98e8",
-                    table="runs_modeldecision",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='transition',
+            trigger=pgtrigger.compiler.Trigger(name='transition_never_changes', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'transition rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';", hash='b9f6b575b4993e26c56fb8cd091d167a4afba731', operation='UPDATE', pgid='pgtrigger_transition_never_changes_16ec4', table='runs_transition', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
-            model_name="modeldecision",
-            trigger=pgtrigger.compiler.Trigger(
-                name="decision_outlives_nothing_but_its_run",
-                sql=pgtrigger.compiler.UpsertTriggerSql(
-                    func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'decision rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ",
-                    hash="9607fbb35222820e65fb7cc13e329cc83d81ce6e",
-                    operation="DELETE",
-                    pgid="pgtrigger_decision_outlives_nothing_but_its_run_bd75a",
-                    table="runs_modeldecision",
-                    when="BEFORE",
-                ),
-            ),
+            model_name='transition',
+            trigger=pgtrigger.compiler.Trigger(name='transition_outlives_nothing_but_its_run', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'transition rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ", hash='fc83abd7af097d8642ad570979e4af30f374199a', operation='DELETE', pgid='pgtrigger_transition_outlives_nothing_but_its_run_4bd5b', table='runs_transition', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='checkpoint',
+            trigger=pgtrigger.compiler.Trigger(name='checkpoint_never_changes', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'checkpoint rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';", hash='d484a0eb20fcd339f1cce6f2d53aa1bb647b8f92', operation='UPDATE', pgid='pgtrigger_checkpoint_never_changes_bdcd7', table='runs_checkpoint', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='checkpoint',
+            trigger=pgtrigger.compiler.Trigger(name='checkpoint_outlives_nothing_but_its_run', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'checkpoint rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ", hash='ea85ae4a1b2d03642885b3fbfcf0be67b614511d', operation='DELETE', pgid='pgtrigger_checkpoint_outlives_nothing_but_its_run_4e51c', table='runs_checkpoint', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='modeldecision',
+            trigger=pgtrigger.compiler.Trigger(name='decision_never_changes', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'decision rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';", hash='b7290a71186edab0dc522365bad45bc00d0fd4c4', operation='UPDATE', pgid='pgtrigger_decision_never_changes_a98e8', table='runs_modeldecision', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='modeldecision',
+            trigger=pgtrigger.compiler.Trigger(name='decision_outlives_nothing_but_its_run', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'decision rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ", hash='9607fbb35222820e65fb7cc13e329cc83d81ce6e', operation='DELETE', pgid='pgtrigger_decision_outlives_nothing_but_its_run_bd75a', table='runs_modeldecision', when='BEFORE')),
         ),
     ]

@@ -1,15 +1,16 @@
 """The execution model: the kinds of rows that say where every run stands.
 
 Guarantees: with the triggers of `triggers.py`, every row here is either current
-truth (run, step, attempt, operation, worker) or append-only evidence (decision,
+truth (run, step, attempt, operation, approval, worker) or append-only evidence (decision,
 observation, checkpoint, transition, incident). All times are the database's.
 
 Does not decide anything: rows are written by `commit.py` (a lease holder) and
 `commands.py` (a caller), and read by everybody.
 """
 
+from runs.models.approvals import Approval, Notice
 from runs.models.journal import Transition
-from runs.models.operations import Incident, ToolObservation, ToolOperation
+from runs.models.operations import Incident, NeverSent, ToolObservation, ToolOperation
 from runs.models.runs import AgentRun, Checkpoint, ModelDecision, Step, StepAttempt
 from runs.models.shared import NAME, TEXT_LIMIT
 from runs.models.upkeep import Sweep, Worker
@@ -18,9 +19,12 @@ __all__ = [
     "NAME",
     "TEXT_LIMIT",
     "AgentRun",
+    "Approval",
     "Checkpoint",
     "Incident",
     "ModelDecision",
+    "NeverSent",
+    "Notice",
     "Step",
     "StepAttempt",
     "Sweep",

@@ -11,6 +11,7 @@ from runs.models.runs import AgentRun, Step
 from runs.models.shared import NAME, choices, sql_check
 from runs.state import OperationStatus
 from runs.triggers import OPERATION_TRIGGERS, append_only
+from tools.declarations import EffectType
 
 
 class OperationIdField(models.CharField):  # type: ignore[type-arg]  # not generic at run time
@@ -18,6 +19,19 @@ class OperationIdField(models.CharField):  # type: ignore[type-arg]  # not gener
 
     def db_type(self, connection: Any) -> str:
         return f"character varying({self.max_length})"
+
+
+class NeverSent(models.TextChoices):
+    """Why an operation was cancelled: the typed half of what its decider is told."""
+
+    INVALID = "invalid", "Unknown tool or bad arguments"
+    REFUSED = "refused", "Refused by policy"
+    DENIED = "denied", "Refused by a person"
+    EXPIRED = "expired", "Nobody decided in time"
+    CHANGED = "changed", "A person proposed other arguments"
+    REPEAT = "repeat", "The call that it repeats came to nothing"
+    GIVEN_UP = "given_up", "No try left this process"
+    CANCELLED = "cancelled", "Its run was cancelled"
 
 
 class ToolOperation(models.Model):
@@ -28,6 +42,9 @@ class ToolOperation(models.Model):
     step = models.ForeignKey(Step, models.CASCADE, related_name="operations", db_index=False)
     step_number = models.IntegerField()
     ordinal = models.IntegerField(help_text="the call's place in the recorded decision, from 0")
+    revision = models.IntegerField(
+        default=0, help_text="0 as decided; n for the n-th change that a person proposed"
+    )
     run_version = models.BigIntegerField(help_text="the run's version at the last write")
     status = models.CharField(max_length=32, choices=choices(OperationStatus))
     tool = models.CharField(max_length=NAME)
@@ -57,6 +74,14 @@ class ToolOperation(models.Model):
     policy_outcome = models.CharField(max_length=32, blank=True)
     policy_rule = models.TextField(blank=True)
     policy_version = models.CharField(max_length=64, blank=True)
+    approval = models.ForeignKey(
+        "runs.Approval",
+        models.SET_NULL,
+        null=True,
+        related_name="+",
+        db_index=False,
+        help_text="the newest request for a signature on it",
+    )
     fence_token = models.BigIntegerField(default=0, help_text="of the newest send")
     attempts = models.IntegerField(default=0, help_text="sends begun")
     look_ups = models.IntegerField(default=0, help_text="reconciliations tried")
@@ -79,6 +104,9 @@ class ToolOperation(models.Model):
     external_ref = models.CharField(max_length=255, blank=True)
     result = models.JSONField(null=True)
     error = models.TextField(blank=True)
+    never_sent = models.CharField(
+        max_length=16, blank=True, choices=NeverSent.choices, help_text="why it was cancelled"
+    )
     created_at = models.DateTimeField(db_default=Now())
     settled_at = models.DateTimeField(null=True)
 
@@ -86,7 +114,8 @@ class ToolOperation(models.Model):
         verbose_name = "operation"
         constraints = [
             models.UniqueConstraint(
-                name="operation_unique_place", fields=["run", "step_number", "ordinal"]
+                name="operation_unique_place",
+                fields=["run", "step_number", "ordinal", "revision"],
             ),
             models.UniqueConstraint(name="operation_unique_intent", fields=["holds_intent"]),
             models.CheckConstraint(
@@ -114,6 +143,23 @@ class ToolOperation(models.Model):
                 condition=Q(status=OperationStatus.AWAITING_APPROVAL),
             ),
             models.Index(name="operation_newest", fields=["-created_at", "-id"]),
+            models.Index(
+                name="operation_denied",
+                fields=["run", "intent"],
+                condition=Q(never_sent=NeverSent.DENIED),
+            ),
+            # What a policy counts in a window; set once, with the row, in the steady path.
+            models.Index(
+                name="operation_sent",
+                fields=["tool", "first_sent_at"],
+                condition=Q(first_sent_at__isnull=False) & ~Q(effect_type=EffectType.READ),
+            ),
+            # Parked before their send: nearly empty, since the steady path never stays here.
+            models.Index(
+                name="operation_prepared",
+                fields=["tool"],
+                condition=Q(status=OperationStatus.PREPARED),
+            ),
             models.Index(
                 name="operation_watched",
                 fields=["next_watch_at"],

@@ -1,5 +1,6 @@
 """Runs: a goal, its steps and attempts, what was decided, and where it continues."""
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -23,6 +24,14 @@ class AgentRun(models.Model):
     result = models.JSONField(null=True)
     error = models.TextField(blank=True)
     created_by = models.CharField(max_length=NAME)
+    created_by_user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        related_name="+",
+        db_index=False,
+        help_text="the same person under whatever name: who started it may not sign in it",
+    )
     idempotency_key = models.CharField(max_length=255, null=True)
     request_digest = models.CharField(max_length=64)
     version = models.BigIntegerField(default=1)
@@ -38,6 +47,9 @@ class AgentRun(models.Model):
     sweep_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
     cancel_requested_by = models.CharField(max_length=NAME, blank=True)
+    # Paused: no date until somebody resumes it.
+    paused_at = models.DateTimeField(null=True)
+    pause_reason = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)
@@ -47,7 +59,9 @@ class AgentRun(models.Model):
         constraints = [
             models.CheckConstraint(
                 name="run_has_a_next_mover",
-                condition=Q(wake_at__isnull=False) | Q(sql_check("runs_may_be_undated", "state")),
+                condition=Q(wake_at__isnull=False)
+                | Q(paused_at__isnull=False)
+                | Q(sql_check("runs_may_be_undated", "state")),
             ),
             models.CheckConstraint(
                 name="run_final_has_no_date",
@@ -68,6 +82,9 @@ class AgentRun(models.Model):
             # `state` stands in no index here, so that most commits stay heap-only.
             models.Index(
                 name="run_sweep", fields=["sweep_at"], condition=Q(sweep_at__isnull=False)
+            ),
+            models.Index(
+                name="run_paused", fields=["paused_at"], condition=Q(paused_at__isnull=False)
             ),
             models.Index(name="run_newest", fields=["-created_at", "-id"]),
         ]

@@ -201,9 +201,9 @@ def test_a_first_page_lists_the_oldest_refund_and_says_that_there_are_more(
 ) -> None:
     for _ in range(2):
         assert provider.place_refund(name, key=None).is_success
-    ask = {"url": f"{provider.url}/refunds", "params": {"operation_id": name}}
+    url = f"{provider.url}/refunds?operation_id={name}"
     provider.fault("first_page", method="GET")
-    page, whole = http.get(**ask), http.get(**ask)
+    page, whole = http.get(url), http.get(url)
     assert page.headers["Has-More"] == "true"
     assert "Has-More" not in whole.headers
     assert page.json() == whole.json()[:1]

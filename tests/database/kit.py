@@ -172,7 +172,13 @@ def drive_in_time(run: AgentRun, *, owner: str = "worker 2", most: int = 200) ->
     raise AssertionError(f"run {run.id} is still {run.state} after {most} claims")
 
 
-_DATED = ("runs_agentrun", "runs_tooloperation", "runs_toolobservation", "runs_worker")
+_DATED = (
+    "runs_agentrun",
+    "runs_approval",
+    "runs_tooloperation",
+    "runs_toolobservation",
+    "runs_worker",
+)
 # The dates in a send's window are texts in a JSON object.
 _OLDER_DOCUMENT = """{name} = (
     SELECT jsonb_object_agg(key, to_jsonb((value #>> '{{}}')::timestamptz - %(older)s))

@@ -1,0 +1,16 @@
+"""Addresses below `/api/v1/` that this app answers. Ids are read by the views."""
+
+from django.urls import path
+
+from approvals import api
+
+urlpatterns = [
+    path("approvals/", api.ApprovalsView.as_view(), name="approvals"),
+    path("approvals/<str:approval_id>/", api.ApprovalView.as_view(), name="approval"),
+    path(
+        "approvals/<str:approval_id>/verdict/", api.VerdictView.as_view(), name="approval-verdict"
+    ),
+    path(
+        "approvals/<str:approval_id>/propose/", api.ProposeView.as_view(), name="approval-propose"
+    ),
+]

@@ -1,0 +1,358 @@
+"""The gate: what needs a signature is held, and what leaves is what was signed.
+
+Guarantees: an operation that policy holds has one pending request, written in the commit
+that holds it; a verdict is read from its row, so any worker acts on it. Just before a send
+the policies are judged anew, the resource's version is asked anew, and the fingerprint is
+made anew from the arguments that will leave: where anything differs, the old signature has
+no force and the question is put again. A signature is spent by the statement that opens the
+send, and is given back only if that send provably did not leave. A repeat under the same
+idempotency key is the same use; any other repeat needs a signature of its own.
+
+Does not collect signatures: `approvals` does. Does not cover the moment between asking for
+the resource's version and the provider's own act.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from uuid_utils.compat import uuid7
+
+from runs.calls import build_call
+from runs.change import NewApproval
+from runs.decisions import CallTools
+from runs.fingerprint import Action, differences, fingerprint
+from runs.lease import margin_seconds
+from runs.models import TEXT_LIMIT, Approval, NeverSent, Notice, ToolOperation
+from runs.outcomes import drop_approval, end_unsent
+from runs.state import OperationEvent, RunEvent, RunState
+from runs.windows import read_window
+from runs.work import Judgement, Work
+from tools import Approve, Call
+from tools.errors import ResourceUnreadable
+from tools.policy import (
+    Circumstances,
+    PolicyDecision,
+    evaluate,
+    find_stop,
+    known_generation,
+    refresh,
+)
+from tools.redaction import bound_text
+from tools.resource_version import read_resource_version
+from tools.spec import ToolSpec
+
+NEEDED: Final = "require_approval"
+# A run that is stopped is woken when sending is resumed; this is for a wake-up that got lost.
+STOPPED_SECONDS: Final = 300.0
+Status = Approval.Status
+Proposer = tuple[str, int | None]
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """It may be sent; `approval` is spent by the send."""
+
+    approval: Approval | None
+
+
+@dataclass(frozen=True)
+class Turned:
+    """It may not be sent now: its operation `is_settled`, or its run was given back."""
+
+    is_settled: bool
+
+
+def judge(work: Work, operation: ToolOperation, spec: ToolSpec) -> PolicyDecision:
+    """What the newest policies that this run has heard of say of the operation."""
+    refresh(work.policy_generation)
+    generation = known_generation()
+    decision = work.decision
+    policy = evaluate(
+        spec,
+        operation.arguments,
+        Circumstances(
+            agent=work.agent,
+            requester=work.requester,
+            confidence=decision.confidence if isinstance(decision, CallTools) else None,
+            read_window=partial(read_window, work, operation),
+        ),
+    )
+    work.judged[operation.id] = Judgement(generation=generation, counts=policy.counts)
+    return policy
+
+
+def adopt(operation: ToolOperation, policy: PolicyDecision) -> None:
+    """Write down on the operation what was said of it."""
+    operation.policy_outcome = policy.outcome
+    operation.policy_rule = policy.rule
+    operation.policy_version = policy.version
+
+
+# -- Asking --------------------------------------------------------------------
+
+
+def ask(
+    work: Work,
+    operation: ToolOperation,
+    spec: ToolSpec,
+    *,
+    approve: Approve,
+    why: str = "",
+    instead_of: Approval | None = None,
+    proposer: Proposer | None = None,
+) -> None:
+    """Plan a request for signatures on the operation, and its edge to AWAITING_APPROVAL.
+
+    `why` is what changed since `instead_of` was asked for. `proposer` is who wants this action,
+    if not who started the run.
+    """
+    if proposer is None:
+        proposer = (work.requester, work.requester_user_id)
+        if instead_of is not None:
+            proposer = (instead_of.requester, instead_of.requester_user_id)
+    requester, requester_user_id = proposer
+    try:
+        version, problem = _ask_version(work, operation, spec), ""
+    except ResourceUnreadable as error:
+        # Asked all the same; a version that can be read later is another one.
+        version, problem = "", str(error)
+    covered = _cover(
+        operation,
+        spec,
+        policy_version=operation.policy_version,
+        resource_version=version,
+        requester=requester,
+    )
+    approval = Approval(
+        id=uuid7(),
+        operation_id=operation.id,
+        status=Status.PENDING,
+        fingerprint=fingerprint(covered),
+        covered=covered,
+        rule=bound_text(operation.policy_rule, TEXT_LIMIT),
+        policy_version=operation.policy_version,
+        resource_version=version,
+        requester=requester,
+        requester_user_id=requester_user_id,
+        groups=list(approve.groups),
+        quorum=approve.quorum,
+        escalate_to=list(approve.escalate_to),
+        execute_within=approve.execute_by,
+        supersedes_id=instead_of.id if instead_of is not None else None,
+        reason=bound_text("; ".join(part for part in (why, problem) if part), TEXT_LIMIT),
+    )
+    work.change.new_approvals.append(_with_dates(approval, approve))
+    if instead_of is not None:
+        work.change.ended_approvals[instead_of.id] = Status.SUPERSEDED
+    operation.approval_id = approval.id
+    work.move_operation(operation, OperationEvent.HOLD, why or operation.policy_rule)
+    work.notify(
+        Notice.Kind.APPROVAL_REQUESTED,
+        approval.id,
+        operation_id=operation.id,
+        approval_id=approval.id,
+        status=Status.PENDING,
+    )
+
+
+def find_approval(operation: ToolOperation) -> Approval | None:
+    """The newest request for a signature on the operation."""
+    if operation.approval_id is None:
+        return None
+    return Approval.objects.filter(id=operation.approval_id).first()
+
+
+def follow_verdict(work: Work, operation: ToolOperation, approval: Approval) -> None:
+    """Plan what a verdict, or the lack of one in time, makes of a held operation."""
+    if work.state is not RunState.WAITING_FOR_APPROVAL:
+        work.move(RunEvent.HOLD)
+    if approval.status == Status.APPROVED:
+        reason = f"signed by {approval.decided_by}"
+        work.move_operation(operation, OperationEvent.APPROVE, reason)
+        work.move(RunEvent.APPROVE, reason)
+        return
+    if approval.status == Status.DENIED:
+        error = f"denied by {approval.decided_by}: {approval.reason}"
+        end_unsent(work, operation, OperationEvent.DENY, why=NeverSent.DENIED, error=error)
+    else:
+        error = f"expired: {approval.reason or 'nobody decided in time'}"
+        end_unsent(work, operation, OperationEvent.EXPIRE, why=NeverSent.EXPIRED, error=error)
+    work.move(RunEvent.DENY, operation.error)
+
+
+# -- Before a send -------------------------------------------------------------
+
+
+def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | Turned:
+    """Whether a prepared operation may be sent now; plans what follows if not."""
+    if stop := find_stop_now(work, spec):
+        return _put_off(work, operation, stop, seconds=STOPPED_SECONDS)
+    is_new = any(operation is one for one in work.change.new_operations)
+    if is_new and operation.policy_outcome != NEEDED:
+        # Judged a moment ago, in this very change.
+        return Admitted(None)
+    policy = judge(work, operation, spec)
+    is_repeat = operation.repeats_id is not None
+    match policy.outcome:
+        case "refuse":
+            adopt(operation, policy)
+            end_unsent(
+                work, operation, OperationEvent.REFUSE, why=NeverSent.REFUSED, error=policy.rule
+            )
+            work.move(RunEvent.DENY, operation.error)
+            return Turned(is_settled=True)
+        case "allow" if not is_repeat:
+            if operation.policy_outcome == NEEDED:
+                drop_approval(work, operation)
+            adopt(operation, policy)
+            return Admitted(None)
+    return _require_signature(work, operation, spec, policy)
+
+
+def _require_signature(
+    work: Work, operation: ToolOperation, spec: ToolSpec, policy: PolicyDecision
+) -> Admitted | Turned:
+    approve = policy.approve or Approve()
+    approval = find_approval(operation)
+    why = _why_void(approval, approve, now=work.now)
+    if not why and approval is not None:
+        try:
+            version = _ask_version(work, operation, spec)
+        except ResourceUnreadable as error:
+            seconds = spec.retry_policy.delay(max(1, work.attempt))
+            return _put_off(work, operation, str(error), seconds=seconds)
+        leaving = _cover(
+            operation,
+            spec,
+            policy_version=policy.version,
+            resource_version=version,
+            requester=approval.requester,
+        )
+        if fingerprint(leaving) == approval.fingerprint:
+            return Admitted(approval)
+        changed = ", ".join(differences(approval.covered, leaving))
+        why = f"changed since it was signed: {changed or 'the request itself'}"
+    if operation.repeats_id is None:
+        adopt(operation, policy)
+    operation.policy_outcome = NEEDED
+    operation.policy_version = policy.version
+    ask(work, operation, spec, approve=approve, why=why, instead_of=approval)
+    work.move(RunEvent.HOLD, why)
+    work.release(wake_in=None)
+    return Turned(is_settled=False)
+
+
+def _why_void(approval: Approval | None, approve: Approve, *, now: datetime) -> str:
+    """Why a signature allows no send, whatever the action; empty if it may."""
+    if approval is None:
+        return "policy asks for a signature by now"
+    if approval.status != Status.APPROVED:
+        return f"the request for it is {approval.status}"
+    if approval.spent_at is not None:
+        return "its signature was used for an earlier send"
+    if approval.execute_by is None or approval.execute_by <= now:
+        return "its signature ran out before it was used"
+    if _asks_more(approve, approval):
+        return "policy asks for more signatures by now"
+    return ""
+
+
+def _asks_more(approve: Approve, approval: Approval) -> bool:
+    return not set(approve.groups) <= set(approval.groups) or approve.quorum > approval.quorum
+
+
+def _put_off(work: Work, operation: ToolOperation, why: str, *, seconds: float) -> Turned:
+    operation.error = bound_text(f"not sent yet: {why}", TEXT_LIMIT)
+    work.change.touch(operation)
+    work.release(wake_in=seconds)
+    return Turned(is_settled=False)
+
+
+def find_stop_now(work: Work, spec: ToolSpec) -> str:
+    """Why sending is stopped for the tool, by the newest policies; empty if it is not."""
+    refresh(work.policy_generation)
+    return find_stop(spec)
+
+
+# -- With the intent durable, and nothing sent ---------------------------------
+
+
+def find_objection(
+    work: Work, operation: ToolOperation, spec: ToolSpec, call: Call, *, admitted: Admitted
+) -> str:
+    """Why an admitted call may not leave after all; empty if it may.
+
+    Whoever stopped sending, tightened a policy or was counted before the intent was committed
+    is seen here; whoever comes later comes after the send.
+    """
+    approval = admitted.approval
+    if approval is not None:
+        leaving = {**approval.covered, "arguments": dict(call.arguments)}
+        if fingerprint(leaving) != approval.fingerprint:
+            return "the arguments that would leave are not those that were signed"
+    judged = work.judged[operation.id]
+    is_current = judged.generation == work.policy_generation
+    if is_current and not judged.counts:
+        return ""
+    if stop := find_stop_now(work, spec):
+        return stop
+    policy = judge(work, operation, spec)
+    if policy.outcome == "allow":
+        return ""
+    if policy.outcome == NEEDED and approval is not None:
+        is_signed = policy.version == approval.policy_version
+        if is_signed and not _asks_more(policy.approve or Approve(), approval):
+            return ""
+    return policy.rule
+
+
+# -- What the action is --------------------------------------------------------
+
+
+def _cover(
+    operation: ToolOperation,
+    spec: ToolSpec,
+    *,
+    policy_version: str,
+    resource_version: str,
+    requester: str,
+) -> dict[str, Any]:
+    return Action(
+        operation_id=operation.id,
+        run_id=str(operation.run_id),
+        step_number=operation.step_number,
+        tool=spec.name,
+        tool_version=spec.version,
+        arguments=operation.arguments,
+        provider=spec.provider_name,
+        account=spec.account,
+        resource_version=resource_version,
+        policy_version=policy_version,
+        requester=requester,
+    ).covered()
+
+
+def _ask_version(work: Work, operation: ToolOperation, spec: ToolSpec) -> str:
+    """The resource's version now. Raises ResourceUnreadable."""
+    if spec.resource_version is None:
+        return ""
+    seconds = spec.timeout_policy.seconds
+    work.lease.expect(seconds + margin_seconds())
+    return read_resource_version(spec=spec, call=build_call(work, operation, seconds=seconds))
+
+
+def _with_dates(approval: Approval, approve: Approve) -> NewApproval:
+    decide_in = approve.approve_by.total_seconds()
+    remind_in = decide_in / 2
+    if approve.remind_after is not None:
+        remind_in = approve.remind_after.total_seconds()
+    escalate_in = None
+    if approve.escalate_to:
+        escalate_in = decide_in * 3 / 4
+        if approve.escalate_after is not None:
+            escalate_in = approve.escalate_after.total_seconds()
+    return NewApproval(
+        approval=approval, decide_in=decide_in, remind_in=remind_in, escalate_in=escalate_in
+    )

@@ -1,0 +1,420 @@
+"""Sending: at least once, under one id, and nobody waits for a receiver that is down."""
+
+import base64
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from agentops.models import Delivery
+from agentops.notifications import handing_on, schedule, sending, webhooks
+from agentops.notifications.sending import Swept
+from agentops.notifications.webhooks import WebhookChannel
+from agentops.notifications.wording import Told
+from runs.models import AgentRun, Notice
+from tests.database.admin_pages import CARD, define_tools, finished_run
+from tests.database.kit import ask, change
+from tests.database.notifying import (
+    NOBODY,
+    ON_TABLES,
+    Answer,
+    Kind,
+    Receiver,
+    asked,
+    forget_notices,
+    hanging,
+    make_due,
+    notice_of,
+    payment_of,
+    scans,
+    sweep_in_background,
+    the_delivery,
+    turn_on_mail,
+    turn_on_webhooks,
+)
+
+pytestmark = ON_TABLES
+
+Start = Callable[..., AgentRun]
+Status = Delivery.Status
+
+
+@pytest.fixture
+def run(start: Start) -> AgentRun:
+    define_tools()
+    run = finished_run(start)
+    forget_notices()
+    return run
+
+
+# -- Webhooks -----------------------------------------------------------------------------------
+
+
+def test_a_webhook_is_signed_and_says_what_where_and_nothing_else(
+    run: AgentRun, settings: Settings
+) -> None:
+    settings.AGENTOPS_BASE_URL = "https://agents.example.com"
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        notice = asked(run)
+        assert sending.run_once() == Swept(handed_on=1, sent=1)
+    (received,) = receiver.received
+    notice.refresh_from_db()
+    assert received.id == notice.event_id.replace(".", "_")
+    assert received.said == {
+        "type": "approval.requested",
+        "timestamp": notice.at.isoformat().replace("+00:00", "Z"),
+        "data": {
+            "run_id": str(run.pk),
+            "agent": run.agent,
+            "operation_id": payment_of(run).pk,
+            "tool": "pay",
+            "approval_id": str(notice.approval_id),
+            "status": None,
+            "url": f"https://agents.example.com/admin/runs/approval/{notice.approval_id}/change/",
+        },
+    }
+    delivery = the_delivery()
+    assert (delivery.status, delivery.attempts, delivery.leased_until) == (Status.SENT, 1, None)
+    assert sending.run_once() == Swept()
+
+
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [(Kind.OPERATION_UNKNOWN, "tooloperation"), (Kind.RUN_FINISHED, "agentrun")],
+)
+def test_the_link_leads_to_what_it_is_about(
+    run: AgentRun, settings: Settings, kind: Notice.Kind, page: str
+) -> None:
+    operation_id = payment_of(run).pk if kind is Kind.OPERATION_UNKNOWN else ""
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, kind, operation_id=operation_id, status="COMPLETED")
+        sending.run_once()
+    data = receiver.received[0].said["data"]
+    assert data["url"].endswith(f"/admin/runs/{page}/{operation_id or run.pk}/change/")
+    assert (data["status"], data["approval_id"]) == ("COMPLETED", None)
+
+
+def test_another_secret_does_not_verify(run: AgentRun, settings: Settings) -> None:
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        other = base64.b64encode(b"another secret of enough bytes!!").decode()
+        settings.AGENTOPS_WEBHOOK_SECRET = f"whsec_{other}"
+        notice_of(run, Kind.RUN_FINISHED)
+        # The receiver of these tests hangs up on a signature that does not fit.
+        assert sending.run_once() == Swept(handed_on=1, to_be_tried_again=1)
+        assert receiver.received == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 400, 404, 429, 500, 503])
+def test_only_a_success_is_one_and_a_redirect_is_not_followed(
+    run: AgentRun, settings: Settings, status: int
+) -> None:
+    with Receiver() as elsewhere, Receiver() as receiver:
+
+        def refuse(number: int) -> Answer:
+            def answer(handler: BaseHTTPRequestHandler) -> None:
+                handler.send_response(status)
+                handler.send_header("location", elsewhere.url)
+                handler.send_header("content-length", "0")
+                handler.end_headers()
+
+            return answer if number == 1 else 200
+
+        receiver.answer = refuse
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_FINISHED)
+        assert sending.run_once() == Swept(handed_on=1, to_be_tried_again=1)
+        assert the_delivery().last_error == f"answered {status}"
+        assert elsewhere.received == []
+        make_due()
+        assert sending.run_once() == Swept(sent=1)
+    assert len(set(receiver.ids)) == 1
+    assert len(receiver.ids) == 2
+    assert the_delivery().last_error == ""
+
+
+def test_a_receiver_that_is_gone_for_good_is_not_asked_again(
+    run: AgentRun, settings: Settings
+) -> None:
+    with Receiver(lambda number: 410) as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_FINISHED)
+        assert sending.run_once() == Swept(handed_on=1, failed=1)
+    assert the_delivery().status == Status.FAILED
+
+
+def _drip(handler: BaseHTTPRequestHandler) -> None:
+    """A header that never ends, a little at a time."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nx-more: ")
+    for _ in range(200):
+        handler.wfile.write(b"y")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+def _endless(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n")
+    for _ in range(10_000):
+        handler.wfile.write(b"x" * 10_000)
+
+
+def _garbage(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"SSH-2.0 hello\r\n")
+    handler.close_connection = True
+
+
+def test_a_receiver_that_drips_costs_no_more_than_one_call(
+    run: AgentRun, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "CALL_SECONDS", 0.5)
+    with Receiver(lambda number: _drip) as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_FINISHED)
+        began = time.monotonic()
+        assert sending.run_once() == Swept(handed_on=1, to_be_tried_again=1)
+        assert time.monotonic() - began < 5
+    assert the_delivery().last_error == "no answer within 0.5 s"
+
+
+def test_of_an_endless_answer_little_is_read(run: AgentRun, settings: Settings) -> None:
+    with Receiver(lambda number: _endless) as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_FINISHED)
+        assert sending.run_once() == Swept(handed_on=1, sent=1)
+
+
+def test_nonsense_is_no_answer_and_its_words_are_not_kept(
+    run: AgentRun, settings: Settings
+) -> None:
+    with Receiver(lambda number: _garbage) as receiver:
+        turn_on_webhooks(settings, f"{receiver.url}?token=t0psecret")
+        notice_of(run, Kind.RUN_FINISHED)
+        sending.run_once()
+    error = the_delivery().last_error
+    assert error.startswith("no answer (")
+    assert "t0psecret" not in error
+
+
+# -- Tries --------------------------------------------------------------------------------------
+
+
+def test_tries_grow_apart_for_about_three_days(run: AgentRun, settings: Settings) -> None:
+    turn_on_webhooks(settings, NOBODY)
+    notice_of(run, Kind.RUN_FINISHED)
+    pauses: list[float] = []
+    for _ in range(schedule.MOST_TRIES - 1):
+        assert sending.run_once().to_be_tried_again == 1
+        pauses.append(ask("SELECT EXTRACT(EPOCH FROM next_try_at - now()) FROM agentops_delivery"))
+        make_due()
+    assert sending.run_once() == Swept(failed=1)
+    delivery = the_delivery()
+    assert (delivery.status, delivery.attempts) == (Status.FAILED, schedule.MOST_TRIES)
+    assert delivery.last_error == "no answer (ConnectError)"
+    assert sending.run_once() == Swept()
+    assert 3 <= float(pauses[0]) <= 6.1
+    assert 2 * 86_400 < sum(map(float, pauses)) < 4 * 86_400
+
+
+def test_what_failed_together_does_not_come_back_together() -> None:
+    assert len({schedule.delay_after(3) for _ in range(5)}) == 5
+    assert schedule.delay_after(schedule.MOST_TRIES) is None
+
+
+def test_a_delivery_behind_a_receiver_that_is_down_ends_too(
+    run: AgentRun, settings: Settings
+) -> None:
+    turn_on_webhooks(settings, NOBODY)
+    notice_of(run, Kind.RUN_FINISHED)
+    handing_on.run_once()
+    change("UPDATE agentops_delivery SET give_up_at = now()")
+    assert sending.run_once() == Swept(failed=1)
+    assert the_delivery().last_error != ""
+
+
+def test_a_fault_of_ours_is_one_failed_try_and_ends_nothing_else(
+    run: AgentRun, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = WebhookChannel.send
+
+    def break_once(self: WebhookChannel, told: Told, address: str) -> None:
+        if told.kind is Kind.RUN_PAUSED:
+            raise LookupError(CARD)
+        send(self, told, address)
+
+    monkeypatch.setattr(WebhookChannel, "send", break_once)
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_PAUSED)
+        notice_of(run, Kind.RUN_FINISHED)
+        assert sending.run_once() == Swept(handed_on=2, sent=1, to_be_tried_again=1)
+    assert the_delivery(status=Status.PENDING).last_error == "fault: LookupError"
+
+
+# -- Crashes and races ---------------------------------------------------------------------------
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+def test_a_crash_between_sending_and_recording_sends_again_under_the_same_id(
+    run: AgentRun, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any, **__: Any) -> None:
+        raise Died
+
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_FINISHED)
+        with monkeypatch.context() as patch:
+            patch.setattr(sending, "_record", die)
+            with pytest.raises(Died):
+                sending.run_once()
+        assert sending.run_once() == Swept(), "somebody may still be sending it"
+        make_due()
+        assert sending.run_once() == Swept(sent=1)
+    assert len(receiver.ids) == 2
+    assert len(set(receiver.ids)) == 1
+    assert the_delivery().attempts == 2
+
+
+def test_two_sweeps_at_one_time_send_once(run: AgentRun, settings: Settings) -> None:
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        for _ in range(6):
+            notice_of(run, Kind.RUN_PAUSED)
+        together = threading.Barrier(4)
+        swept: list[Swept] = []
+
+        def sweep() -> None:
+            try:
+                connection.ensure_connection()
+                together.wait(timeout=10)
+                swept.append(sending.run_once())
+            finally:
+                connection.close()
+
+        threads = [threading.Thread(target=sweep) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sending.run_once()
+    assert len(receiver.ids) == len(set(receiver.ids)) == 6
+    assert set(Delivery.objects.values_list("attempts", flat=True)) == {1}
+
+
+def test_one_call_at_a_time_goes_to_a_receiver_whoever_sweeps(
+    run: AgentRun, settings: Settings
+) -> None:
+    with hanging() as (receiver, called, go_on):
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_PAUSED)
+        notice_of(run, Kind.RUN_PAUSED)
+        first = sweep_in_background()
+        assert called.wait(timeout=10)
+        assert sending.run_once() == Swept()
+        assert len(receiver.received) == 1
+        go_on.set()
+        first.join(timeout=10)
+        assert len(receiver.received) == 2
+
+
+def test_a_sender_that_comes_back_late_overwrites_nothing(
+    run: AgentRun, settings: Settings
+) -> None:
+    with hanging() as (receiver, called, go_on), Receiver(lambda number: 410) as second:
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_PAUSED)
+        first = sweep_in_background()
+        assert called.wait(timeout=10)
+        make_due()
+        change("UPDATE agentops_delivery SET address = %s", second.url)
+        turn_on_webhooks(settings, second.url)
+        assert sending.run_once() == Swept(failed=1)
+        go_on.set()
+        first.join(timeout=10)
+        assert the_delivery().status == Status.FAILED
+        assert the_delivery().attempts == 2
+
+
+def test_no_transaction_is_open_while_a_call_is_out(run: AgentRun, settings: Settings) -> None:
+    with hanging() as (receiver, called, go_on):
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_PAUSED)
+        sweep = sweep_in_background()
+        assert called.wait(timeout=10)
+        open_ones = ask(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND xact_start IS NOT NULL AND backend_type = 'client backend'"
+        )
+        go_on.set()
+        sweep.join(timeout=10)
+    assert open_ones == 0
+
+
+# -- Lanes --------------------------------------------------------------------------------------
+
+
+def test_a_receiver_that_is_down_is_tried_once_per_sweep(run: AgentRun, settings: Settings) -> None:
+    with Receiver(lambda number: 503) as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        for _ in range(3):
+            notice_of(run, Kind.RUN_PAUSED)
+        assert sending.run_once() == Swept(handed_on=3, to_be_tried_again=1)
+        assert len(receiver.received) == 1
+        receiver.answer = lambda number: 204
+        assert sending.run_once() == Swept(sent=2)
+
+
+def test_one_event_that_a_receiver_refuses_does_not_stop_the_others(
+    run: AgentRun, settings: Settings
+) -> None:
+    with Receiver(lambda number: 400 if number == 1 else 200) as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        for _ in range(3):
+            notice_of(run, Kind.RUN_PAUSED)
+        assert sending.run_once() == Swept(handed_on=3, sent=2, to_be_tried_again=1)
+
+
+def test_a_lane_ends_when_its_time_is_over(
+    run: AgentRun, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "LANE_SECONDS", 0.0)
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        for _ in range(3):
+            notice_of(run, Kind.RUN_PAUSED)
+        assert sending.run_once() == Swept(handed_on=3, sent=1)
+
+
+def test_what_goes_to_a_receiver_that_was_taken_out_waits(
+    run: AgentRun, settings: Settings
+) -> None:
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_PAUSED)
+        handing_on.run_once()
+        turn_on_webhooks(settings)
+        assert sending.run_once() == Swept()
+        assert the_delivery().attempts == 0
+        turn_on_webhooks(settings, receiver.url)
+        assert sending.run_once() == Swept(sent=1)
+
+
+def test_sweeping_scans_no_table(run: AgentRun, settings: Settings) -> None:
+    turn_on_mail(settings)
+    turn_on_webhooks(settings, NOBODY)
+    with CaptureQueriesContext(connection) as captured:
+        sending.run_once()
+    assert scans(captured) == []
+    assert sum("UPDATE agentops_delivery" in one["sql"] for one in captured) == 2
