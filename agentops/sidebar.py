@@ -1,17 +1,18 @@
 """What the admin's sidebar offers, and to whom.
 
 Guarantees: an entry leads to a list and is there for those who may see its rows; the
-headline, how many runs have an uncertain effect, is on every page while there are any.
-One query, bounded, through a small index.
+headlines, how many runs have an uncertain effect and how many requests wait for a signature,
+are on every page while there are any. A query each, bounded, through a small index.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.http import HttpRequest
 from django.urls import reverse
 
-from runs.models import ToolOperation
+from runs.models import Approval, ToolOperation
 from runs.state import OperationStatus
 
 COUNTED_UP_TO: Final = 99
@@ -25,10 +26,18 @@ class Entry:
     icon: str
     model: str
     query: dict[str, str] = field(default_factory=dict)
+    # A permission besides that to see the rows, which is enough as well.
+    or_with: str = ""
 
 
 UNCERTAIN: Final = Entry("Effect uncertain", "help", "runs.agentrun", {"effect": "uncertain"})
+INBOX: Final = Entry("Inbox", "inbox", "runs.approval", or_with="runs.decide_approval")
 SECTIONS: Final = {
+    "Approvals": [
+        INBOX,
+        Entry("Policies", "rule", "tools.toolpolicy", or_with="tools.edit_policies"),
+        Entry("Notifications", "mail", "agentops.delivery"),
+    ],
     "Runs": [
         UNCERTAIN,
         Entry("Runs", "play_circle", "runs.agentrun"),
@@ -74,17 +83,30 @@ def _item(entry: Entry, request: HttpRequest) -> dict[str, Any]:
         "link": reverse(f"admin:{app}_{name}_changelist", query=entry.query),
         "active": request.path.startswith(address) and (bool(entry.query) == narrowed),
     }
-    if entry is UNCERTAIN and (found := _count_uncertain()):
+    count = _COUNTS.get(entry.title)
+    if count is not None and (found := count()):
         item |= {"badge": found if found <= COUNTED_UP_TO else f"{COUNTED_UP_TO}+"}
     return item
 
 
 def _may(entry: Entry, request: HttpRequest) -> bool:
     app, name = entry.model.split(".")
-    return request.user.has_perms([f"{app}.view_{name}"])
+    may_see: bool = request.user.has_perm(f"{app}.view_{name}")
+    return may_see or bool(entry.or_with and request.user.has_perm(entry.or_with))
 
 
 def _count_uncertain() -> int:
     # A run has at most one unknown operation: the next call waits for it.
     unknown = ToolOperation.objects.filter(status=OperationStatus.UNKNOWN).order_by()
     return len(unknown.values_list("run_id", flat=True)[: COUNTED_UP_TO + 1])
+
+
+def _count_pending() -> int:
+    pending = Approval.objects.filter(status=Approval.Status.PENDING).order_by()
+    return len(pending.values_list("pk", flat=True)[: COUNTED_UP_TO + 1])
+
+
+_COUNTS: Final[Mapping[str, Callable[[], int]]] = {
+    UNCERTAIN.title: _count_uncertain,
+    INBOX.title: _count_pending,
+}

@@ -8,11 +8,11 @@ Does not see whether a condition means what its author thinks.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 from django.contrib.auth.models import Group
 
@@ -197,7 +197,20 @@ def _window(text: PolicyText) -> Iterator[Problem]:
     if not 1 <= text.window_seconds <= longest:
         yield Problem("window_seconds", str(text.window_seconds), f"Use 1 to {longest} seconds.")
     if text.window_money:
-        yield from _argument(text, "window_money", text.window_money, _selected(text))
+        specs = _selected(text)
+        yield from _argument(text, "window_money", text.window_money, specs)
+        for spec in specs:
+            schema = spec.arguments_schema()["properties"].get(text.window_money)
+            if schema is not None and not _is_number(schema):
+                fix = f"Name an argument that is a number: this one of {spec.name} is none."
+                yield Problem("window_money", _shown(text.window_money), fix)
+                break
+
+
+def _is_number(schema: Mapping[str, Any]) -> bool:
+    """Whether a JSON schema takes numbers; a decimal's takes them beside its text."""
+    kinds = [schema, *schema.get("anyOf", ())]
+    return any(kind.get("type") in ("number", "integer") for kind in kinds)
 
 
 def _condition(text: PolicyText) -> Iterator[Problem]:

@@ -10,8 +10,11 @@ Does not show what an llm wrote: a description is in the words of the tool.
 from approvals import shapes
 from approvals.commands import read_missing
 from runs.models import Approval
-from runs.sensitive import names_of_operation
+from runs.sensitive import names_of_operation, without_secrets
+from tools.describing import describe_call
+from tools.errors import UnknownTool
 from tools.redaction import redact, scrub
+from tools.registry import get_tool
 
 
 def present_approval(approval: Approval) -> shapes.Approval:
@@ -72,5 +75,10 @@ def present_approval(approval: Approval) -> shapes.Approval:
 
 
 def describe(approval: Approval) -> str:
-    """The action in the words of its tool; empty where the tool has none."""
-    return ""
+    """The action in the words of its tool; empty where the tool has none, or is not here."""
+    operation = approval.operation
+    try:
+        said = describe_call(get_tool(operation.tool), operation.arguments)
+    except UnknownTool:
+        return ""
+    return without_secrets(said, operation)

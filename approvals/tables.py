@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from approvals.shapes import Approval
-from runs.tables import facts_table, printable, show_time
+from runs.tables import printable, show_time
 
 _MOODS: Final = {"pending": "cyan", "approved": "green", "denied": "red", "expired": "yellow"}
 
@@ -51,9 +51,14 @@ def action_table(approval: Approval) -> Table:
     ]
     if approval.description:
         facts.insert(3, ("in words", approval.description))
-    table = facts_table(facts)
+    # Whole, however long and narrow: nobody signs what they cannot see.
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for name, fact in facts:
+        table.add_row(Text(name, style="dim"), _text(fact))
     for name, value in sorted(approval.arguments.items()):
-        # Whole, however long: nobody signs what they cannot see. ASCII shows look-alikes too.
+        # In ASCII, which shows letters that only look alike as what they are.
         table.add_row(
             Text(f"argument {printable(name)}", style="bold"), Text(json.dumps(value, indent=2))
         )

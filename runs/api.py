@@ -213,6 +213,23 @@ class CancelView(KernelView):
         return _answer(present_run(run), status=202)
 
 
+class ResumeView(KernelView):
+    """Let a run go on."""
+
+    scopes = {"POST": RUNS_WRITE}
+
+    @extend_schema(
+        operation_id="runs_resume",
+        parameters=[_RUN_ID],
+        request=None,
+        responses={202: shapes.Run, **_problems(404, 409)},
+    )
+    def post(self, request: Request, run_id: str) -> Response:
+        """Let a paused run go on from what is recorded; 409 where it is not paused."""
+        run = commands.resume_run(actor=self.actor(), run_id=get_run(run_id).id)
+        return _answer(present_run(run), status=202)
+
+
 class OperationsView(KernelView):
     """Look for operations."""
 

@@ -53,6 +53,8 @@ class Run(Shape):
     version: int
     lease: Lease | None
     wake_at: datetime | None
+    paused_at: datetime | None = Field(description="set: no step is opened until it is resumed")
+    pause_reason: str | None
     uncertain: bool = Field(description="an external effect may or may not have happened")
     spent: Spent
     created_at: datetime
@@ -148,7 +150,11 @@ class Operation(Shape):
     external_ref: str | None
     result: Any
     error: str | None
-    approval: str | None
+    never_sent: str | None = Field(description="why a cancelled one was")
+    revision: int = Field(description="n: the n-th change that a person proposed in its place")
+    policy: str | None = Field(description="what policy said: allow, require_approval, …")
+    policy_rule: str | None
+    approval: UUID | None = Field(description="the newest request for a signature on it")
     unknown_since: datetime | None
     next_reconcile_at: datetime | None
     may_be_in_flight: bool = Field(description="an earlier send may yet take effect")

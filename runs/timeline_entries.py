@@ -7,13 +7,15 @@ are hidden.
 Does not order or page; `timeline.py` does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
+from runs.fingerprint import differences
 from runs.models import (
+    Approval,
     Incident,
     ModelDecision,
     StepAttempt,
@@ -40,6 +42,8 @@ class _Around:
     attempts: Mapping[tuple[int, int], StepAttempt]
     # Who wrote down what nobody sent: a person, or the worker that took over.
     speakers: Mapping[tuple[str, datetime], str]
+    # By operation: the requests for a signature on it, oldest first.
+    approvals: Mapping[str, Sequence[Approval]]
 
 
 def describe(run_id: UUID, rows: Sequence[Row], *, first: int) -> list[TimelineEntry]:
@@ -81,7 +85,16 @@ def _look_around(run_id: UUID, rows: Sequence[Row]) -> _Around:
         decisions={one.step.number: one for one in decisions.defer("body")},
         attempts={(one.step.number, one.fence_token): one for one in attempts},
         speakers=_speakers(run_id, rows),
+        approvals=_approvals(operations.values()),
     )
+
+
+def _approvals(operations: Iterable[ToolOperation]) -> dict[str, list[Approval]]:
+    asked = [one.id for one in operations if one.approval_id is not None]
+    found: dict[str, list[Approval]] = {}
+    for approval in Approval.objects.filter(operation_id__in=asked).order_by("requested_at"):
+        found.setdefault(approval.operation_id, []).append(approval)
+    return found
 
 
 def _speakers(run_id: UUID, rows: Sequence[Row]) -> dict[tuple[str, datetime], str]:
@@ -99,6 +112,7 @@ def _speakers(run_id: UUID, rows: Sequence[Row]) -> dict[tuple[str, datetime], s
 def _of_transition(row: Transition, around: _Around, seq: int) -> TimelineEntry:
     operation = around.operations[row.operation_id] if row.operation_id else None
     committed = operation is not None and row.event == OperationEvent.COMMIT
+    approval = _approval_of_edge(row, around)
     return TimelineEntry(
         at=row.at,
         seq=seq,
@@ -116,11 +130,11 @@ def _of_transition(row: Transition, around: _Around, seq: int) -> TimelineEntry:
         llm_version=None,
         tool_version=(operation.tool_version or None) if operation else None,
         policy_version=(operation.policy_version or None) if operation else None,
-        approval_id=None,
+        approval_id=str(approval.id) if approval is not None else None,
         external_ref=(operation.external_ref or None) if operation and committed else None,
         timeout_stage=None,
         reconciliation_result=None,
-        evidence=_evidence_of_edge(row, operation, around),
+        evidence=_evidence_of_edge(row, operation, around, approval),
     )
 
 
@@ -195,11 +209,15 @@ def _of_incident(row: Incident, around: _Around, seq: int) -> TimelineEntry:
 
 
 def _evidence_of_edge(
-    row: Transition, operation: ToolOperation | None, around: _Around
+    row: Transition,
+    operation: ToolOperation | None,
+    around: _Around,
+    approval: Approval | None,
 ) -> dict[str, Any] | None:
     if operation is not None:
         repeats = {"repeats": operation.repeats_id} if operation.repeats_id else {}
-        return {"tool": operation.tool, **repeats}
+        signed = _evidence_of_approval(row, operation, approval, around) if approval else {}
+        return {"tool": operation.tool, **repeats, **signed}
     if row.event != RunEvent.RECORD_DECISION or row.step_number not in around.decisions:
         return None
     decision = around.decisions[row.step_number]
@@ -208,6 +226,54 @@ def _evidence_of_edge(
         "decider": decision.decider,
         "agent_version": decision.agent_version,
         "tool_versions": decision.tool_versions,
+    }
+
+
+# The edges of an operation that a request for a signature explains.
+_SIGNED: Final = frozenset(
+    (
+        OperationEvent.HOLD,
+        OperationEvent.APPROVE,
+        OperationEvent.DENY,
+        OperationEvent.EXPIRE,
+        OperationEvent.REPLACE,
+        OperationEvent.SEND,
+        OperationEvent.CANCEL,
+    )
+)
+
+
+def _approval_of_edge(row: Transition, around: _Around) -> Approval | None:
+    """The newest request at the time: one is asked for in the commit of its HOLD."""
+    if row.operation_id is None or row.event not in _SIGNED:
+        return None
+    asked = [
+        one for one in around.approvals.get(row.operation_id, ()) if one.requested_at <= row.at
+    ]
+    return asked[-1] if asked else None
+
+
+def _evidence_of_approval(
+    row: Transition, operation: ToolOperation, approval: Approval, around: _Around
+) -> dict[str, Any]:
+    """What the reviewer saw, or what became of it."""
+    if row.event != OperationEvent.HOLD:
+        return {
+            "fingerprint": approval.fingerprint,
+            "decided_by": approval.decided_by or None,
+            "decided_at": approval.decided_at.isoformat() if approval.decided_at else None,
+        }
+    before = next(
+        (one for one in around.approvals[operation.id] if one.id == approval.supersedes_id), None
+    )
+    return {
+        "fingerprint": approval.fingerprint,
+        "reviewed": redact(approval.covered, names_of_operation(operation)),
+        "rule": without_secrets(approval.rule, operation),
+        "groups": approval.groups,
+        "quorum": approval.quorum,
+        "approve_by": approval.approve_by.isoformat(),
+        "changed": differences(before.covered, approval.covered) if before else [],
     }
 
 

@@ -9,6 +9,7 @@ urlpatterns = [
     path("runs/<str:run_id>/", api.RunView.as_view(), name="run"),
     path("runs/<str:run_id>/timeline/", api.TimelineView.as_view(), name="run-timeline"),
     path("runs/<str:run_id>/cancel/", api.CancelView.as_view(), name="run-cancel"),
+    path("runs/<str:run_id>/resume/", api.ResumeView.as_view(), name="run-resume"),
     path("operations/", api.OperationsView.as_view(), name="operations"),
     path("operations/<str:operation_id>/", api.OperationView.as_view(), name="operation"),
     path(

@@ -10,9 +10,9 @@ Does not count reads, and does not count what was refused, rejected or never sen
 
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Final
+from typing import Any, Final
 
-from django.db.models import Count, DecimalField, Sum
+from django.db.models import Case, Count, DecimalField, Q, Sum, When
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Now
 
@@ -22,6 +22,8 @@ from runs.work import Work
 from tools import EffectType
 from tools.policy import Window, WindowQuery
 
+# As validated decimals and whole numbers are stored.
+AMOUNT: Final = r"^-?[0-9]{1,100}([.][0-9]{1,100})?$"
 # May have taken effect: whoever is uncertain counts.
 COUNTED: Final = (OperationStatus.RUNNING, OperationStatus.UNKNOWN, OperationStatus.COMMITTED)
 
@@ -43,14 +45,30 @@ def read_window(work: Work, operation: ToolOperation, query: WindowQuery) -> Win
     sent = sent.exclude(id=operation.id)
     if not query.money:
         return Window(count=sent.count() + 1, total=Decimal(0))
-    amount = Cast(
-        KeyTextTransform(query.money, "arguments"), DecimalField(max_digits=30, decimal_places=9)
+    text = KeyTextTransform(query.money, "arguments")
+    found = sent.annotate(text=text).aggregate(
+        count=Count("id"),
+        amounts=Count("id", filter=Q(text__regex=AMOUNT)),
+        total=Sum(Case(When(text__regex=AMOUNT, then=Cast("text", _Numeric())))),
     )
-    found = sent.aggregate(count=Count("id"), total=Sum(amount))
+    if found["amounts"] < found["count"]:
+        raise ValueError(f"{query.money} of a call in the window is no amount")
     return Window(
         count=found["count"] + 1,
         total=(found["total"] or Decimal(0)) + _amount(operation, query.money),
     )
+
+
+class _Numeric(DecimalField):  # type: ignore[type-arg]  # not generic at run time
+    """A number of any size: one of a declared size would refuse or round."""
+
+    def __init__(self) -> None:
+        super().__init__(max_digits=1000, decimal_places=500)
+
+    def db_type(self, connection: Any) -> str:
+        return "numeric"
+
+    cast_db_type = db_type
 
 
 def _amount(operation: ToolOperation, name: str) -> Decimal:

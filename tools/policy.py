@@ -105,7 +105,10 @@ def evaluate(
     arguments: Mapping[str, Any],
     circumstances: Circumstances = Circumstances(),
 ) -> PolicyDecision:
-    """Decide over normalised arguments. Raises what `read_window` raises, and nothing else."""
+    """Decide over normalised arguments. Raises what `read_window` does, and nothing else.
+
+    A ValueError of it says that there is nothing to add up: the rule failed.
+    """
     rules = [rule for rule in current().rules if rule.applies_to(spec, agent=circumstances.agent)]
     call = _Call(spec, arguments, circumstances)
     own = _judge_own(call)
@@ -215,8 +218,8 @@ def _judge_rules(call: _Call, rules: Sequence[PolicyRule]) -> tuple[list[Match],
 def _judge_in_windows(call: _Call, rules: Sequence[PolicyRule]) -> list[Match]:
     matches: list[Match] = []
     for rule in rules:
-        window = _window_of(call, rule)
         try:
+            window = _window_of(call, rule)
             if call.holds(rule.when, top_level=bool(rule.tool), window=window):
                 matches.append(Match(rule))
         except RuleFailed as failed:
@@ -235,7 +238,10 @@ def _window_of(call: _Call, rule: PolicyRule) -> dict[str, Any] | None:
         money=rule.window_money,
     )
     if query not in call.windows:
-        call.windows[query] = read(query)
+        try:
+            call.windows[query] = read(query)
+        except ValueError as error:
+            raise RuleFailed(rule.when, problem=str(error)) from error
     found = call.windows[query]
     # Without an argument to add up there is no total, rather than one of nothing.
     return {"count": found.count} | ({"total": found.total} if rule.window_money else {})

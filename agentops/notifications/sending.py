@@ -116,6 +116,8 @@ def run_once() -> Swept:
     claimed = {lane: claim for lane in lanes() if (claim := _claim(lane)) is not None}
     if not claimed:
         return swept
+    # Calls may take long: meanwhile the connections of this process are for its runs.
+    connection.close()
     with ThreadPoolExecutor(len(claimed), thread_name_prefix="notify") as pool:
         driven: list[Future[Swept]] = [
             pool.submit(_in_thread, _drive, lane, claim) for lane, claim in claimed.items()
@@ -143,7 +145,7 @@ def _drive(lane: Lane, first: Claim) -> Swept:
     swept, claim = Swept(), first
     with lane.open() as sender:
         while True:
-            done, goes_on = _deliver(claim, sender)
+            done, goes_on = _deliver(claim, lane, sender)
             swept += done
             if not goes_on or time.monotonic() > ends:
                 return swept
@@ -153,7 +155,7 @@ def _drive(lane: Lane, first: Claim) -> Swept:
             claim = following
 
 
-def _deliver(claim: Claim, sender: Sender) -> tuple[Swept, bool]:
+def _deliver(claim: Claim, lane: Lane, sender: Sender) -> tuple[Swept, bool]:
     """Try one, and record what came of it. Returns also whether the lane goes on."""
     if claim.is_over or claim.attempt > MOST_TRIES:
         why = claim.last_error or "its time was over before anybody could say what came of it"
@@ -162,9 +164,11 @@ def _deliver(claim: Claim, sender: Sender) -> tuple[Swept, bool]:
     told = read_told(claim.notice_id)
     if told is None:
         return Swept(), True
-    if told.is_moot and sender_is_for_people(sender):
+    if told.is_moot and lane.channel is Channel.EMAIL:
+        # A program keeps a history; a person is asked only what is still open.
         _record(claim, status=Status.DROPPED, next_try_at=None, last_error="")
         return Swept(dropped=1), True
+    connection.close()
     try:
         sender.send(told, claim.address)
     except NotDelivered as error:
@@ -175,11 +179,6 @@ def _deliver(claim: Claim, sender: Sender) -> tuple[Swept, bool]:
         return _record_failure(claim, NotDelivered(f"fault: {type(error).__name__}")), True
     _record(claim, status=Status.SENT, next_try_at=None, sent_at=Now(), last_error="")
     return Swept(sent=1), True
-
-
-def sender_is_for_people(sender: Sender) -> bool:
-    """A program is told what happened; a person is asked only what is still open."""
-    return isinstance(sender, MailChannel)
 
 
 def _record_failure(claim: Claim, error: NotDelivered) -> Swept:

@@ -89,6 +89,7 @@ def lookup_order(call: Call, order_id: OrderId) -> Order:
     timeout_policy=Timeout(seconds=5),
     retry_policy=Retry(max_attempts=5, first_delay=1.0, max_delay=300.0),
     approval_policy=Approve(when="amount > 500", groups=("finance",)),
+    describe="Refund {amount} of order {order_id}",
 )
 def refund_customer(call: Call, order_id: OrderId, amount: Amount) -> Refund:
     """Refund a customer's order, in full or in part."""

@@ -1,32 +1,38 @@
 """The page of a run: where it stands, what is uncertain, who moves it next, what happened.
 
 Guarantees: the answer to "may something have happened twice, or not at all?" comes
-first. Cancelling asks on a page of its own and is sent as a POST, by those who may
-change runs; it is the command that the API calls.
+first. What may be asked of a run is in `run_requests.py`.
 
 Does not load a whole run: the newest rows of each kind are shown, with a link to all.
 """
 
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from django.contrib import admin, messages
-from django.contrib.auth.models import User
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Left
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from runs.access import RUNS_WRITE, Actor
 from runs.admin import filters
 from runs.admin.incidents import incident_notices
 from runs.admin.lists import PER_PAGE, among_newest
-from runs.admin.readonly import Action, Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
+from runs.admin.readonly import Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
+from runs.admin.run_requests import (
+    REQUESTS,
+    RunRequest,
+    carry_out,
+    may_request,
+    offered,
+    page_of,
+)
 from runs.admin.show import (
     LINE,
     Row,
@@ -39,11 +45,8 @@ from runs.admin.show import (
     record_url,
     run_badge,
     text_block,
-    visible,
     when,
 )
-from runs.commands import cancel_run
-from runs.errors import RunsError
 from runs.models import (
     NAME,
     AgentRun,
@@ -111,6 +114,7 @@ class RunAdmin(ReadOnlyAdmin):
         "lease_expires_at",
         "fence_token",
         "wake_at",
+        "paused_at",
         "finished_at",
         "created_at",
     )
@@ -166,12 +170,15 @@ class RunAdmin(ReadOnlyAdmin):
         return among_newest(queryset.filter(agent=term), by="created_at"), False
 
     def get_urls(self) -> list[URLPattern]:
-        ask = path(
-            "<uuid:run_id>/cancel/",
-            self.admin_site.admin_view(self.cancel_view),
-            name="runs_agentrun_cancel",
-        )
-        return [ask, *super().get_urls()]
+        asks = [
+            path(
+                f"<uuid:run_id>/{asked.name}/",
+                self.admin_site.admin_view(partial(self.request_view, asked=asked)),
+                name=f"runs_agentrun_{asked.name}",
+            )
+            for asked in REQUESTS
+        ]
+        return [*asks, *super().get_urls()]
 
     def record(self, request: HttpRequest, run: AgentRun) -> Record:
         hidden = names_of_run(run_id=run.pk, agent=run.agent)
@@ -190,12 +197,14 @@ class RunAdmin(ReadOnlyAdmin):
                 json_block("Labels", run.labels, ()),
             ],
             links=[(list_url(model, run=run.pk), text) for text, model in OF_A_RUN.items()],
-            action=self._cancel_link(request, run),
+            action=offered(request, run),
         )
 
-    def cancel_view(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
-        """GET asks; POST asks for the cancellation, as the API would."""
-        if not _may_cancel(request):
+    def request_view(
+        self, request: HttpRequest, run_id: UUID, *, asked: RunRequest
+    ) -> HttpResponse:
+        """GET asks; POST calls the command, as the API would."""
+        if not may_request(request):
             raise PermissionDenied
         if request.method not in {"GET", "HEAD", "POST"}:
             return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
@@ -203,35 +212,14 @@ class RunAdmin(ReadOnlyAdmin):
         if run is None:
             return self.not_found(request, str(run_id))
         if request.method == "POST":
-            return self._cancel(request, run)
-        context = self.page_context(request, title="Cancel run") | {
+            return carry_out(request, run, asked)
+        context = self.page_context(request, title=asked.title) | {
             "run": run,
             "state": run_badge(run.state),
             "back": record_url(AgentRun, run.pk),
-            "possible": _can_be_cancelled(run),
+            **page_of(asked, run),
         }
-        return TemplateResponse(request, "admin/runs/cancel_run.html", context)
-
-    def _cancel(self, request: HttpRequest, run: AgentRun) -> HttpResponse:
-        assert isinstance(request.user, User)
-        actor = Actor(name=request.user.get_username()[:NAME], scopes=frozenset({RUNS_WRITE}))
-        try:
-            cancel_run(actor=actor, run_id=run.pk)
-        except RunsError as error:
-            messages.error(request, visible(str(error)))
-        else:
-            messages.success(
-                request,
-                "Asked for. The run is cancelled at its next commit; a call that is under way "
-                "or unknown is settled first.",
-            )
-        return HttpResponseRedirect(record_url(AgentRun, run.pk))
-
-    def _cancel_link(self, request: HttpRequest, run: AgentRun) -> Action | None:
-        if not (_may_cancel(request) and _can_be_cancelled(run)):
-            return None
-        url = reverse("admin:runs_agentrun_cancel", args=[run.pk])
-        return Action(url, "Cancel run…", harmful=True)
+        return TemplateResponse(request, "admin/runs/run_request.html", context)
 
     def _tables(self, request: HttpRequest, run: AgentRun) -> list[Part]:
         return [
@@ -279,6 +267,8 @@ def _facts(run: AgentRun) -> list[Fact]:
     if asked is not None:
         by = line(run.cancel_requested_by)
         facts.append(Fact("Cancel asked for", format_html("{} by {}", when(asked), by)))
+    if run.paused_at is not None:
+        facts.append(Fact("Paused", when(run.paused_at)))
     if run.failures:
         facts.append(Fact("Tries without a decision", f"{run.failures} in a row"))
     if run.idempotency_key is not None:
@@ -295,6 +285,8 @@ def _notices(run: AgentRun, hidden: frozenset[str]) -> list[Notice]:
         )
         lines = [_uncertain(operation) for operation in unknown[:ROWS]]
         notices.append(Notice("uncertain", "Effect uncertain", lines))
+    if run.paused_at is not None:
+        notices.append(Notice("warning", "Paused", [line(run.pause_reason, 500)]))
     if run.error:
         error = scrub(run.error, {"input": run.input}, hidden)
         notices.append(Notice("danger", "Error", [line(error, 2_000)]))
@@ -331,16 +323,10 @@ def _next_move(run: AgentRun) -> Cell:
         return format_html("nothing; ended {}", when(run.finished_at))
     if run.lease_expires_at is not None and run.lease_expires_at > timezone.now():
         return "its holder is at work"
+    if run.paused_at is not None and run.wake_at is None:
+        return "a person: it is paused"
     if run.wake_at is not None:
         return format_html("a worker, due {}", when(run.wake_at))
     if run.state in PERSON_STATES:
         return "a person"
     return "a signal"
-
-
-def _may_cancel(request: HttpRequest) -> bool:
-    return request.user.has_perm("runs.change_agentrun")
-
-
-def _can_be_cancelled(run: AgentRun) -> bool:
-    return run.state not in FINAL_STATES and run.cancel_requested_at is None

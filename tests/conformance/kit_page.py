@@ -10,7 +10,7 @@ from examples.shop.provider_process import provider_process
 from tests.conformance.kit_tools import Shop, count_notes, new_refund, note_tool, notes_table
 from tools import EffectType
 from tools.testing import Report
-from tools.testing.catalogue import FAULTS
+from tools.testing.catalogue import ALL, EVERY_COMMIT, FAULTS, NONE
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs/reference/effects-under-faults.md"
 # How often is asked before something is settled depends on the machine.
@@ -38,6 +38,19 @@ def table_of(report: Report) -> str:
         dataclasses.replace(row, why="") if row.ended == "COMMITTED" else row for row in report.rows
     ]
     return dataclasses.replace(report, rows=tuple(rows)).table(COLUMNS)
+
+
+def faults_unlike_the_page(report: Report, heading: str) -> set[str]:
+    """The faults of the rows that the page shows otherwise, as `check` is asked for them."""
+    written = set(written_table(heading).splitlines())
+    _, _, *lines = table_of(report).splitlines()
+    unlike = {
+        row.fault
+        for row, line in zip(report.rows, lines, strict=True)
+        if line not in written and row.fault != NONE.name
+    }
+    # Of the commits each is a row, and all are one fault.
+    return {name if name in ALL else EVERY_COMMIT for name in unlike}
 
 
 def _shop(under: ExitStack, directory: Path, *, ignore_keys: bool = False) -> Shop:

@@ -1,13 +1,17 @@
 """The author's kit finds the tools for S3, EFS, CalDAV and MCP sound, over the real targets."""
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from tests.conformance.side_by_side import IN_RECOVERY, Check, Reports, reports_of
 from tests.conformance.targets.mcp_servers import Notes
 from tests.conformance.targets.moto_server import ENVIRONMENT, MotoServer
 from tests.conformance.targets.radicale_server import PASSWORD, USER, Radicale
@@ -16,9 +20,13 @@ from tools.catalog.aws_efs import create_file_system_tool
 from tools.catalog.aws_s3 import put_object_tool
 from tools.catalog.caldav import create_event_tool
 from tools.catalog.mcp_call import HttpServer, ask_server, honouring_keys, mcp_tool
-from tools.testing import Intended, Report, assert_sound, check
+from tools.testing import ALL, Report, assert_sound, check
 
-pytestmark = [pytest.mark.crash, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.timeout(600),
+    pytest.mark.django_db(transaction=True),
+]
 
 NOTES = HttpServer(url_env="NOTES_URL")
 
@@ -29,40 +37,32 @@ class Note(BaseModel):
     text: str
 
 
-@pytest.fixture
-def moto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoServer]:
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    with MotoServer(log_dir=tmp_path) as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        yield server
+def an_object_in_s3(folder: Path) -> Report:
+    with moto(folder) as server:
+        bucket = server.create_bucket("reports")
+        return check(
+            put_object_tool(bucket=bucket),
+            arguments=lambda number: {"key": f"report {number}", "body": "all is well"},
+            count_effects=lambda intended: server.versions(bucket, intended.arguments["key"]),
+        )
 
 
-def test_an_object_in_s3(moto: MotoServer) -> None:
-    bucket = moto.create_bucket("reports")
-    checked(
-        put_object_tool(bucket=bucket),
-        arguments=lambda number: {"key": f"report {number}", "body": "all is well"},
-        count_effects=lambda intended: moto.versions(bucket, intended.arguments["key"]),
-    )
+def a_file_system_in_efs(folder: Path) -> Report:
+    with moto(folder) as server:
+        return check(
+            create_file_system_tool(),
+            arguments=lambda number: {"label": f"scratch {number}"},
+            count_effects=lambda intended: sum(
+                one["CreationToken"] == intended.idempotency_key for one in server.file_systems()
+            ),
+        )
 
 
-def test_a_file_system_in_efs(moto: MotoServer) -> None:
-    checked(
-        create_file_system_tool(),
-        arguments=lambda number: {"label": f"scratch {number}"},
-        count_effects=lambda intended: sum(
-            one["CreationToken"] == intended.idempotency_key for one in moto.file_systems()
-        ),
-    )
-
-
-def test_an_event_in_a_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Radicale(folder=tmp_path) as radicale:
-        monkeypatch.setenv("CALDAV_URL", radicale.url + radicale.create_calendar("work"))
-        monkeypatch.setenv("CALDAV_USER", USER)
-        monkeypatch.setenv("CALDAV_PASSWORD", PASSWORD)
-        checked(
+def an_event_in_a_calendar(folder: Path) -> Report:
+    with Radicale(folder=folder) as radicale:
+        os.environ["CALDAV_URL"] = radicale.url + radicale.create_calendar("work")
+        os.environ |= {"CALDAV_USER": USER, "CALDAV_PASSWORD": PASSWORD}
+        return check(
             create_event_tool(),
             arguments=lambda number: {
                 "summary": f"Meeting {number}",
@@ -75,18 +75,14 @@ def test_an_event_in_a_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         )
 
 
-@pytest.mark.parametrize("honours_keys", [True, False])
-@pytest.mark.parametrize("looks_up", [True, False])
-def test_a_tool_of_an_mcp_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honours_keys: bool, looks_up: bool
-) -> None:
+def a_tool_of_an_mcp_server(folder: Path, *, honours_keys: bool, looks_up: bool) -> Report:
     keys = honouring_keys("notes", kept_for=timedelta(days=1), scope="server", lookup="by_key")
     declared: dict[str, Any] = {"effect_type": EffectType.NON_IDEMPOTENT_WRITE}
     if honours_keys:
         declared = {"effect_type": EffectType.IDEMPOTENT_WRITE, "provider": keys}
-    with Notes(folder=tmp_path, honour=honours_keys) as notes:
-        monkeypatch.setenv("NOTES_URL", f"{notes.url}/mcp")
-        checked(
+    with Notes(folder=folder, honour=honours_keys) as notes:
+        os.environ["NOTES_URL"] = f"{notes.url}/mcp"
+        return check(
             mcp_tool(
                 name="note",
                 server=NOTES,
@@ -100,7 +96,39 @@ def test_a_tool_of_an_mcp_server(
             count_effects=lambda intended: sum(
                 one["key"] == intended.idempotency_key for one in notes.effects
             ),
+            faults=ALL if honours_keys and looks_up else IN_RECOVERY,
         )
+
+
+MCP = {
+    f"mcp {'with' if honours_keys else 'without'} keys, "
+    f"{'with' if looks_up else 'without'} look-up": partial(
+        a_tool_of_an_mcp_server, honours_keys=honours_keys, looks_up=looks_up
+    )
+    for honours_keys in (True, False)
+    for looks_up in (True, False)
+}
+CHECKS: dict[str, Check] = {
+    "s3": an_object_in_s3,
+    "efs": a_file_system_in_efs,
+    "caldav": an_event_in_a_calendar,
+    **MCP,
+}
+reports = reports_of(CHECKS)
+
+
+@pytest.mark.parametrize("checked", CHECKS)
+def test_a_tool_for_a_cloud_is_sound(checked: str, reports: Reports) -> None:
+    print(reports[checked])
+    assert_sound(reports[checked])
+
+
+@contextmanager
+def moto(folder: Path) -> Iterator[MotoServer]:
+    os.environ |= ENVIRONMENT
+    with MotoServer(log_dir=folder) as server:
+        os.environ["AWS_ENDPOINT_URL"] = server.url
+        yield server
 
 
 async def find_note(call: Call) -> Reconciled[Any]:
@@ -112,15 +140,3 @@ async def find_note(call: Call) -> Reconciled[Any]:
         return Reconciled.not_found()
     result = {"text": "", "structured": {"id": found["id"]}, "left_out": []}
     return Reconciled.committed(result, external_ref=found["id"])
-
-
-def checked(
-    tool: Any,
-    *,
-    arguments: Callable[[int], Mapping[str, Any]],
-    count_effects: Callable[[Intended], int],
-) -> Report:
-    report = check(tool, arguments=arguments, count_effects=count_effects)
-    print(report)
-    assert_sound(report)
-    return report

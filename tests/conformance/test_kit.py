@@ -7,7 +7,9 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +18,28 @@ import pytest
 
 from examples.shop.provider_process import provider_process
 from runs.agents import all_agents
-from tests.conformance.kit_page import EXAMPLES, table_of, table_of_faults, written_table
+from tests.conformance.kit_page import (
+    EXAMPLES,
+    faults_unlike_the_page,
+    table_of,
+    table_of_faults,
+    written_table,
+)
 from tests.conformance.kit_planted import PLANTED, Plant, note_by_another_connection
 from tests.conformance.kit_tools import Shop, count_notes, new_refund, notes_table
+from tests.conformance.side_by_side import Check, Reports, reports_of
 from tools import Call, EffectType, Reconciled, Timeout
 from tools.registry import all_tools
-from tools.testing import Intended, Unsound, assert_sound, check
+from tools.testing import Intended, Report, Unsound, assert_sound, check
 from tools.testing.errors import EffectsBefore, OpenTransaction, UnknownFault
 
 pytestmark = [
     pytest.mark.crash,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.django_db(transaction=True),
 ]
 
+MORE_TRIES = 3
 CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
 
 
@@ -45,31 +55,62 @@ def keyless_shop(tmp_path: Path) -> Iterator[Shop]:
         yield Shop(running)
 
 
-@pytest.mark.parametrize("effect_type", EXAMPLES)
-def test_a_sound_tool_keeps_its_promise_under_every_fault_as_the_page_says(
-    effect_type: str, tmp_path: Path
-) -> None:
+def check_example(folder: Path, *, effect_type: str) -> Report:
+    """A report whose rows that differ from the page were tried again.
+
+    On a machine that is too busy a look-up may be later than a late request, or a lease too
+    short to send: other ways to a kept promise. What is broken is not tried again.
+    """
     with ExitStack() as under:
-        report = check(**EXAMPLES[effect_type](under, tmp_path))
-    assert_sound(report)
-    assert written_table(effect_type) == table_of(report)
+        example = EXAMPLES[effect_type](under, folder)
+        report = check(**example)
+        for _ in range(MORE_TRIES):
+            faults = faults_unlike_the_page(report, effect_type)
+            if not faults or not report.ok:
+                break
+            again = {row.fault: row for row in check(**example, faults=faults).rows}
+            rows = [again.get(row.fault, row) for row in report.rows]
+            report = replace(report, rows=tuple(rows))
+        return report
+
+
+def check_planted(folder: Path, *, plant: Plant) -> Report:
+    with provider_process(folder / "honours-keys.sqlite3") as running:
+        shop = Shop(running)
+        return check(
+            plant(shop),
+            arguments=new_refund,
+            count_effects=shop.count,
+            faults=["no_fault"],
+            probes=True,
+        )
+
+
+PLANTS = {plant.__name__: plant for plant in PLANTED}
+CHECKS: dict[str, Check] = {
+    **{name: partial(check_example, effect_type=name) for name in EXAMPLES},
+    **{name: partial(check_planted, plant=plant) for name, plant in PLANTS.items()},
+}
+reports = reports_of(CHECKS)
+
+
+@pytest.mark.parametrize("checked", EXAMPLES)
+def test_a_sound_tool_keeps_its_promise_under_every_fault_as_the_page_says(
+    checked: str, reports: Reports
+) -> None:
+    assert_sound(reports[checked])
+    assert written_table(checked) == table_of(reports[checked])
 
 
 def test_the_page_says_what_each_fault_does() -> None:
     assert written_table("The faults") == table_of_faults()
 
 
-@pytest.mark.parametrize("plant", PLANTED)
-def test_a_wrong_declaration_is_found_by_name(plant: Plant, shop: Shop) -> None:
-    report = check(
-        plant(shop),
-        arguments=new_refund,
-        count_effects=shop.count,
-        faults=["no_fault"],
-        probes=True,
-    )
+@pytest.mark.parametrize("checked", PLANTS)
+def test_a_wrong_declaration_is_found_by_name(checked: str, reports: Reports) -> None:
+    report = reports[checked]
     found = {finding.name: finding for finding in report.findings if finding.level == "error"}
-    for name, field in PLANTED[plant].items():
+    for name, field in PLANTED[PLANTS[checked]].items():
         assert name in found, str(report)
         assert found[name].field == field
         assert found[name].fix

@@ -6,20 +6,24 @@ driver that goes through it as its callers do, and put it into `DOORS`.
 """
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Literal
+from uuid import uuid4
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.urls import reverse
 
 from agentops.tokens import issue_token
 from approvals.commands import propose
 from approvals.errors import ApprovalError
 from runs.access import SCOPES
 from runs.models import Approval
+from tests.database.admin_pages import browser_of
 from tests.database.approving import ARGUMENTS, acting, say
 from tests.database.callers import Caller
 
@@ -79,6 +83,23 @@ def by_command_proposal(approval: Approval, user: User, fingerprint: str) -> str
     return _commanded(*command, "--fingerprint", fingerprint)
 
 
+def by_admin(approval: Approval, user: User, fingerprint: str) -> str:
+    form = {"verdict": "approve", "fingerprint": fingerprint, "event_id": uuid4().hex}
+    return _posted(user, reverse("admin:runs_approval_verdict", args=[approval.pk]), form)
+
+
+def by_admin_batch(approval: Approval, user: User, fingerprint: str) -> str:
+    form = {"pick": str(approval.pk), f"fingerprint-{approval.pk}": fingerprint}
+    form[f"event-{approval.pk}"] = uuid4().hex
+    return _posted(user, reverse("admin:runs_approval_batch"), form)
+
+
+def by_admin_proposal(approval: Approval, user: User, fingerprint: str) -> str:
+    form = {f"argument-{name}": str(value) for name, value in CHANGED.items()}
+    form |= {"fingerprint": fingerprint, "reason": "less"}
+    return _posted(user, reverse("admin:runs_approval_propose", args=[approval.pk]), form)
+
+
 DOORS = [
     Door("Python", "decide", "python", None, by_python),
     Door("Python, a change", "propose", "python", None, by_python_proposal),
@@ -98,7 +119,15 @@ DOORS = [
         "approvals.management.commands.propose_changes:Command.act",
         by_command_proposal,
     ),
-    # The admin's doors go here.
+    Door("admin", "decide", "admin", "approvals.admin.words:sign", by_admin),
+    Door("admin, several", "decide", "admin", "approvals.admin.words:sign", by_admin_batch),
+    Door(
+        "admin, a change",
+        "propose",
+        "admin",
+        "approvals.admin.words:put_forward",
+        by_admin_proposal,
+    ),
 ]
 
 
@@ -119,6 +148,22 @@ def _answered(answer: Any) -> str:
         return DONE
     slug: str = answer.json()["type"].rpartition(":")[2]
     return "".join(word.capitalize() for word in slug.split("-"))
+
+
+def _posted(user: User, address: str, form: dict[str, str]) -> str:
+    """What a page answers to somebody who may enter the admin and see requests."""
+    User.objects.filter(pk=user.pk).update(is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_approval"))
+    answer = browser_of(user).post(address, form)
+    if answer.status_code == 302:
+        is_lost = answer.headers["Location"].startswith(reverse("admin:login"))
+        return "Unauthorized" if is_lost else DONE
+    found = re.search(r'data-refused="(\w+)"', answer.content.decode())
+    if found is None:
+        assert answer.status_code == 200
+        return DONE
+    assert answer.status_code in {400, 403, 404, 409, 412}
+    return found[1]
 
 
 def _commanded(*command: str) -> str:

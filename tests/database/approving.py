@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from django.contrib.auth.models import Group, Permission, User
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.functions import Now
 from uuid_utils.compat import uuid7
 
@@ -24,7 +24,7 @@ from tools import Approve, Call, EffectType, tool
 from tools.registry import all_tools
 
 Start = Callable[..., AgentRun]
-ARGUMENTS = {"order": "17", "amount": 900, "card": SECRET}
+ARGUMENTS = {"order": "17", "amount": 900, "card": SECRET, "note": ""}
 PRINT = "v1:" + "a" * 64
 
 _numbers = count(1)
@@ -54,6 +54,7 @@ def held_run(start: Start, **declared: Any) -> AgentRun:
     advance(run_id=run.id, owner="worker 1")
     run.refresh_from_db()
     assert run.state == "WAITING_FOR_APPROVAL"
+    forget_requests(run)
     return run
 
 
@@ -62,7 +63,7 @@ def declare_wire(**declared: Any) -> None:
     declared.setdefault("approval_policy", Approve())
 
     @tool(effect_type=EffectType.IRREVERSIBLE, sensitive=("card",), **declared)
-    def wire(call: Call, order: str, amount: int, card: str = "") -> dict[str, Any]:
+    def wire(call: Call, order: str, amount: int, card: str = "", note: str = "") -> dict[str, Any]:
         """Wire the money."""
         return {"wired": amount}
 
@@ -71,7 +72,6 @@ def ask(run: AgentRun, **columns: Any) -> Approval:
     """The one pending request on the run's operation, with these columns."""
     operation = run.operations.latest("created_at")
     Approval.objects.filter(operation=operation, status="pending").update(status="superseded")
-    Notice.objects.filter(run=run).delete()
     asked: dict[str, Any] = {
         "fingerprint": PRINT,
         "covered": {"arguments": operation.arguments},
@@ -112,18 +112,29 @@ def acting(user: User | None) -> Actor:
     return Actor(name=name, scopes=operator().scopes, user_id=user.pk if user else None)
 
 
-def let_run_out(approval: Approval, *columns: str) -> None:
-    """Let the dates of a request come. What was signed may not change, so its trigger rests."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE runs_approval DISABLE TRIGGER USER")
-        for column in columns or ("approve_by",):
-            cursor.execute(
-                f"UPDATE runs_approval SET {column} = statement_timestamp() - interval '1 s'"
-                " WHERE id = %s",
-                [approval.id],
-            )
-        cursor.execute("ALTER TABLE runs_approval ENABLE TRIGGER USER")
+def forget_requests(run: AgentRun) -> None:
+    """Take back what the engine asked of people, so that a test can ask itself."""
+    run.operations.update(approval=None)
+    Notice.objects.filter(run=run).delete()
+    _against_the_rules("DELETE FROM runs_approval WHERE run_id = %s", run.id)
+
+
+def let_run_out(approval: Approval) -> None:
+    """Let the end of a request come."""
+    _against_the_rules(
+        "UPDATE runs_approval SET approve_by = statement_timestamp() - interval '1 s'"
+        " WHERE id = %s",
+        approval.id,
+    )
     approval.refresh_from_db()
+
+
+def _against_the_rules(sql: str, *values: Any) -> None:
+    """What was asked for may not change, so its triggers look away meanwhile."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE runs_approval DISABLE TRIGGER USER")
+        cursor.execute(sql, values)
+        cursor.execute("ALTER TABLE runs_approval ENABLE TRIGGER USER")
 
 
 def written(approval: Approval) -> list[Any]:

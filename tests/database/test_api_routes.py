@@ -16,6 +16,7 @@ from rest_framework.test import APIRequestFactory
 from agentops.problems import no_such_address
 from runs.access import READ, SCOPES
 from runs.api import KernelView
+from tests.database.approving import asked, person
 from tests.database.callers import Caller, caller
 from tests.database.stories import Start, uncertain_run
 
@@ -37,7 +38,7 @@ def api_routes() -> Iterator[tuple[str, object]]:
                 yield address, getattr(one.callback, "cls", one.callback)
 
     for address, view in walk(get_resolver().url_patterns, ""):
-        for name in ("run_id", "operation_id"):
+        for name in ("run_id", "operation_id", "approval_id"):
             address = address.replace(f"<str:{name}>", "00000000-0000-7000-8000-000000000000")
         yield "/" + address.lstrip("^"), view
 
@@ -126,14 +127,23 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
     """Every documented call is made; each answer has the fields of its schema and no others."""
     run = uncertain_run(start)
     operation = run.operations.get()
+    signed, changed = asked(start), asked(start)
     schema = published_schema()
-    api = caller()
+    api = caller(username=person().username)
     bodies = {
         "runs_start": {"agent": run.agent},
         "operations_resolve": {"outcome": "committed", "evidence": "seen at the provider"},
+        "approvals_verdict": {"verdict": "approve", "fingerprint": signed.fingerprint},
+        "approvals_propose": {
+            "arguments": {"order": "17", "amount": 4},
+            "fingerprint": changed.fingerprint,
+            "reason": "less",
+        },
     }
     for path, calls in schema["paths"].items():
         address = path.replace("{run_id}", str(run.id)).replace("{operation_id}", operation.id)
+        approval = changed if path.endswith("propose/") else signed
+        address = address.replace("{approval_id}", str(approval.id))
         for method, call in calls.items():
             body = bodies.get(call["operationId"])
             answer = api.post(address, body) if method == "post" else api.get(address)

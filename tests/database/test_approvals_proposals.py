@@ -19,6 +19,7 @@ from tests.database.approving import (
     acting,
     ask,
     asked,
+    forget_requests,
     held_run,
     person,
     say,
@@ -93,40 +94,33 @@ def test_a_hidden_value_may_be_replaced(start: Start) -> None:
 def test_arguments_are_normalised_so_that_what_is_no_change_is_none(start: Start) -> None:
     approval = asked(start)
     before = written(approval)
-    for same in (ARGUMENTS, {**ARGUMENTS, "card": REDACTED}, {**ARGUMENTS, "amount": "900"}):
+    without_default = {name: value for name, value in ARGUMENTS.items() if name != "note"}
+    for same in (ARGUMENTS, {**ARGUMENTS, "card": REDACTED}, without_default):
         with pytest.raises(InvalidInput, match="Change something") as caught:
             suggest(approval, arguments=same)
         assert caught.value.field == "arguments"
     assert written(approval) == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
+def test_arguments_that_do_not_fit_the_tool_are_refused_by_name(start: Start) -> None:
+    approval = asked(start)
+    before = written(approval)
+    for arguments, field in (
         ({"order": "17"}, "amount"),
         ({**LESS, "amount": "much"}, "amount"),
         ({**LESS, "amont": 5}, "amont"),
         ({**LESS, "order": "a\0b"}, "order"),
         ({**LESS, "amount": float("nan")}, "amount"),
-    ],
-)
-def test_arguments_that_do_not_fit_the_tool_are_refused_by_name(
-    start: Start, arguments: dict[str, Any], field: str
-) -> None:
-    approval = asked(start)
-    before = written(approval)
-    with pytest.raises(InvalidArguments) as caught:
-        suggest(approval, arguments=arguments)
-    assert caught.value.problems[0].field == field
-    assert SECRET not in str(caught.value)
+    ):
+        with pytest.raises(InvalidArguments) as caught:
+            suggest(approval, arguments=arguments)
+        assert caught.value.problems[0].field == field
+        assert SECRET not in str(caught.value)
+    for no_object in ([1], "x", None, 5):
+        with pytest.raises(InvalidInput) as refused:
+            suggest(approval, arguments=no_object)
+        assert refused.value.field == "arguments"
     assert written(approval) == before
-
-
-@pytest.mark.parametrize("arguments", [[1], "x", None, 5])
-def test_arguments_that_are_no_object_are_refused(start: Start, arguments: Any) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        suggest(asked(start), arguments=arguments)
-    assert caught.value.field == "arguments"
 
 
 def test_a_proposal_needs_a_reason_and_the_fingerprint(start: Start) -> None:
@@ -170,6 +164,7 @@ def held_batch(start: Start) -> Approval:
         tools=("batch",),
     )
     advance(run_id=run.id, owner="worker 1")
+    forget_requests(run)
     return ask(run)
 
 

@@ -17,9 +17,10 @@ from agentops.notifications import handing_on, schedule, sending, webhooks
 from agentops.notifications.sending import Swept
 from agentops.notifications.webhooks import WebhookChannel
 from agentops.notifications.wording import Told
+from runs import ToolCall
 from runs.models import AgentRun, Notice
-from tests.database.admin_pages import CARD, define_tools, finished_run
-from tests.database.kit import ask, change
+from tests.database.admin_pages import CARD, define_tools, finished_run, uncertain_run
+from tests.database.kit import ask, call_once, change, drive, scripted_tool
 from tests.database.notifying import (
     NOBODY,
     ON_TABLES,
@@ -38,6 +39,7 @@ from tests.database.notifying import (
     turn_on_mail,
     turn_on_webhooks,
 )
+from tools import Approve
 
 pytestmark = ON_TABLES
 
@@ -102,6 +104,27 @@ def test_the_link_leads_to_what_it_is_about(
     assert (data["status"], data["approval_id"]) == ("COMPLETED", None)
 
 
+def test_what_the_kernel_writes_arrives(start: Start, settings: Settings) -> None:
+    """A signature that is asked for, an effect that is unknown, and an end."""
+    define_tools()
+    scripted_tool(7, name="wire", approval_policy=Approve(groups=("finance",)))
+    waiting = start(decider=call_once(ToolCall("wire", amount=1)), tools=("wire",))
+    drive(waiting)
+    uncertain, finished = uncertain_run(start), finished_run(start)
+    with Receiver() as receiver:
+        turn_on_webhooks(settings, receiver.url)
+        sending.run_once()
+    heard = {one.said["type"]: one.said["data"] for one in receiver.received}
+    assert set(heard) == {"approval.requested", "operation.unknown", "run.finished"}
+    approval = waiting.approvals.get()
+    assert heard["approval.requested"]["approval_id"] == str(approval.pk)
+    assert heard["approval.requested"]["tool"] == "wire"
+    assert heard["operation.unknown"]["operation_id"] == payment_of(uncertain).pk
+    assert heard["run.finished"]["run_id"] == str(finished.pk)
+    assert heard["run.finished"]["status"] == "COMPLETED"
+    assert f"approval_requested:{approval.pk}" in receiver.ids
+
+
 def test_another_secret_does_not_verify(run: AgentRun, settings: Settings) -> None:
     with Receiver() as receiver:
         turn_on_webhooks(settings, receiver.url)
@@ -164,6 +187,10 @@ def _endless(handler: BaseHTTPRequestHandler) -> None:
     handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n")
     for _ in range(10_000):
         handler.wfile.write(b"x" * 10_000)
+    read_to_its_end.append("100 MB")
+
+
+read_to_its_end: list[str] = []
 
 
 def _garbage(handler: BaseHTTPRequestHandler) -> None:
@@ -189,6 +216,7 @@ def test_of_an_endless_answer_little_is_read(run: AgentRun, settings: Settings) 
         turn_on_webhooks(settings, receiver.url)
         notice_of(run, Kind.RUN_FINISHED)
         assert sending.run_once() == Swept(handed_on=1, sent=1)
+    assert read_to_its_end == []
 
 
 def test_nonsense_is_no_answer_and_its_words_are_not_kept(
@@ -360,6 +388,19 @@ def test_no_transaction_is_open_while_a_call_is_out(run: AgentRun, settings: Set
         go_on.set()
         sweep.join(timeout=10)
     assert open_ones == 0
+
+
+def test_no_connection_is_held_while_a_call_is_out(run: AgentRun, settings: Settings) -> None:
+    with hanging() as (receiver, called, go_on):
+        turn_on_webhooks(settings, receiver.url)
+        notice_of(run, Kind.RUN_PAUSED)
+        connection.close()
+        sweep = sweep_in_background()
+        assert called.wait(timeout=10)
+        pool = connection.pool.get_stats()  # type: ignore[attr-defined]
+        go_on.set()
+        sweep.join(timeout=10)
+    assert pool["pool_available"] == pool["pool_size"] > 0
 
 
 # -- Lanes --------------------------------------------------------------------------------------

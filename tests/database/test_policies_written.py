@@ -163,6 +163,11 @@ def test_what_does_not_exist_cannot_be_retired(name: str) -> None:
         ({"window_by": "day"}, "window_by", "agent, requester, all"),
         ({"window_money": "amount"}, "window_money", "window_seconds"),
         (
+            {"window_seconds": 60, "window_money": "order", "when": "window.total > 1"},
+            "window_money",
+            "a number",
+        ),
+        (
             {"window_seconds": 60, "window_money": "sum", "when": "window.total > 1"},
             "window_money",
             "amount",

@@ -3,14 +3,15 @@
 from datetime import timedelta
 from typing import Any
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 from django.utils import timezone
 
 from agentops.tokens import InvalidName, NoScope, UnknownScope, issue_token
-from runs.access import SCOPES
+from approvals.errors import PERMISSION
+from runs.access import APPROVALS_DECIDE, SCOPES
 from runs.management.base import KernelCommand
 
 
@@ -38,6 +39,9 @@ class Command(KernelCommand):
                 user = _find_or_make_user(options["user"] or options["name"])
                 for name in _names(options["groups"]):
                     user.groups.add(_find_or_make_group(name))
+                given = []
+                if APPROVALS_DECIDE in _names(options["scopes"]):
+                    given = _let_decide(user)
                 issued = issue_token(
                     user=user,
                     name=options["name"],
@@ -55,12 +59,15 @@ class Command(KernelCommand):
                     "prefix": row.prefix,
                     "user": user.get_username(),
                     "groups": sorted(user.groups.values_list("name", flat=True)),
+                    "permissions_given": given,
                     "scopes": row.scopes,
                     "expires_at": row.expires_at.isoformat() if row.expires_at else None,
                 }
             )
             return
         self.say(f"Token {row.name!r} of {user.get_username()}: {', '.join(row.scopes)}.")
+        for permission in given:
+            self.say(f"{user.get_username()} has the permission {permission} from now on.")
         self.say("It is shown this once; send it as the header")
         self.say(f"Authorization: Token {issued.secret}")
 
@@ -81,6 +88,17 @@ def _find_or_make_user(username: str) -> User:
     if not found.is_active:
         raise CommandError(f"--user: {username!r} is not active; name another user.")
     return found
+
+
+def _let_decide(user: User) -> list[str]:
+    """Give the permission without which the scope is worth nothing; returns what was given."""
+    if user.has_perm(PERMISSION):
+        return []
+    app, _, codename = PERMISSION.partition(".")
+    user.user_permissions.add(
+        Permission.objects.get(content_type__app_label=app, codename=codename)
+    )
+    return [PERMISSION]
 
 
 def _find_or_make_group(name: str) -> Group:

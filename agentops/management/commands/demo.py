@@ -1,4 +1,4 @@
-"""Run the demo: the stack, a shop's payment provider, and two stories told with them."""
+"""Run the demo: the stack, a shop's payment provider, and three stories told with them."""
 
 import os
 import secrets
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx2
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from rich.console import Console
@@ -26,12 +26,19 @@ from agentops.processes import LOOPBACK, stack_processes
 from agentops.stack import await_port, child_environment, migrate, start_servers
 from agentops.supervisor import Supervisor
 from agentops.tokens import issue_token
-from runs.access import READ, RUNS_WRITE
+from runs.access import APPROVALS_DECIDE, READ, RUNS_WRITE
 
 SHOP: Final = "examples.shop"
 # Short, so that the story is: the longest wait in it is for a dead worker's lease.
 DEMO_LEASE_SECONDS: Final = "5"
 USER: Final = "demo"
+APPROVER: Final = "approver"
+APPROVER_MAY: Final = (
+    "decide_approval",
+    "view_approval",
+    "view_agentrun",
+    "view_tooloperation",
+)
 PIPE_WIDTH: Final = 118
 
 
@@ -64,6 +71,8 @@ class Command(BaseCommand):
     def _show(self, console: Console, ending: ExitStack, *, leave_up: bool) -> bool:
         from examples.shop.provider_process import provider_process
         from examples.shop.story import Story
+        from examples.shop.telling import Teller
+        from examples.shop.visitor import Visitor
 
         signal.signal(signal.SIGTERM, _interrupt)
         port, flower_port = (
@@ -76,6 +85,7 @@ class Command(BaseCommand):
         start_servers(ending, say=lambda text: console.print(Text(text), soft_wrap=True))
         migrate(say=console.print)
         password, token = _make_user()
+        approver_password = _make_approver()
         provider = ending.enter_context(
             provider_process(settings.AGENTOPS_DATA_DIR / "demo" / f"ledger-{os.getpid()}.sqlite")
         )
@@ -103,8 +113,17 @@ class Command(BaseCommand):
         api = ending.enter_context(
             httpx2.Client(base_url=web, headers={"Authorization": f"Token {token}"}, timeout=30)
         )
-        held = Story(console=console, supervisor=supervisor, provider=provider, api=api).tell()
+        approver = ending.enter_context(
+            Visitor(web=web, username=APPROVER, password=approver_password)
+        )
+        held = Story(
+            teller=Teller(console=console, api=api),
+            supervisor=supervisor,
+            provider=provider,
+            approver=approver,
+        ).tell()
         console.print(Text(f"\nadmin   {web}/admin/   user {USER}, password {password}"))
+        console.print(Text(f"        to sign: user {APPROVER}, password {approver_password}"))
         api_line = f"API     {web}/api/v1/docs/   Authorization: Token {token}"
         console.print(Text(api_line), soft_wrap=True)
         console.print(Text(f"Flower  http://{LOOPBACK}:{flower_port}/   login {login}"))
@@ -144,11 +163,24 @@ def _make_user() -> tuple[str, str]:
     user.is_staff = user.is_superuser = True
     user.set_password(password)
     user.save()
-    token = issue_token(
-        user=user, name=f"demo {secrets.token_hex(4)}", scopes=[READ, RUNS_WRITE]
-    ).secret
+    # It may sign as far as its scopes go; what it started it may not sign all the same.
+    scopes = [READ, RUNS_WRITE, APPROVALS_DECIDE]
+    token = issue_token(user=user, name=f"demo {secrets.token_hex(4)}", scopes=scopes).secret
     connections.close_all()
     return password, token
+
+
+def _make_approver() -> str:
+    """Somebody of the finance group, who did not start the runs: a new password each time."""
+    password = secrets.token_urlsafe(12)
+    user, _ = User.objects.get_or_create(username=APPROVER)
+    user.is_staff = True
+    user.set_password(password)
+    user.save()
+    user.groups.add(Group.objects.get_or_create(name="finance")[0])
+    user.user_permissions.set(Permission.objects.filter(codename__in=APPROVER_MAY))
+    connections.close_all()
+    return password
 
 
 def _log_to(ending: ExitStack) -> Any:

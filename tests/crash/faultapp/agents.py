@@ -111,6 +111,8 @@ AGENTS = (
             "unkeyed_blind_stubborn_refund",
             "unkeyed_listed_refund",
             "irreversible_refund",
+            "signed_refund",
+            "signed_unkeyed_refund",
         )
     ),
     *(_twice(tool) for tool in ("refund", "unkeyed_refund", "unkeyed_blind_refund", "gift")),

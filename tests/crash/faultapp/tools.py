@@ -137,6 +137,14 @@ declare(
     reconcile_handler=find_keyless_refund,
     approval_policy=Approve(when="false"),
 )
+declare("signed_refund", KEYED, reconcile_handler=find_refund, approval_policy=Approve(quorum=2))
+declare(
+    "signed_unkeyed_refund",
+    UNKEYED,
+    reconcile_handler=find_keyless_refund,
+    settle_window=timedelta(seconds=0.2),
+    approval_policy=Approve(),
+)
 declare("gift", UNKEYED, reconcile_handler=find_keyless_refund, repeatable=True)
 
 

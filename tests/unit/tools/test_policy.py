@@ -1,5 +1,6 @@
 """When a call needs a signature."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -9,10 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from tools import Approve, Call, EffectType, tool
+from tools import Approve, Call, EffectType, policy_store, tool
 from tools.policy import check_expression, evaluate
 from tools.registry import isolated_registry
 from tools.spec import ToolSpec
+
+
+@pytest.fixture(autouse=True)
+def _no_policies() -> Iterator[None]:
+    with policy_store.only():
+        yield
 
 
 class Line(BaseModel):
