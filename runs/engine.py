@@ -10,29 +10,29 @@ Does not wait: where a date, a signature or a person is due, the run is given ba
 """
 
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 from uuid import UUID
 
-from runs import deciders, decisions, events
+from runs import events
 from runs.agents import Agent
-from runs.change import Change, NewDecision
+from runs.change import Change
 from runs.commit import BROKEN
-from runs.context import Context, encode_checkpoint
-from runs.decisions import CallTools, Decision, Fail, Finish
+from runs.context import encode_checkpoint
+from runs.deciding import MAX_FAILURES, decide, plan_again
+from runs.decisions import CallTools, Fail, Finish
+from runs.endings import cancel, fail, finish
 from runs.errors import IntentTaken, LeaseLost, UndecodableDecision
 from runs.gate import find_approval, follow_verdict
-from runs.intents import find_holders, is_replay, replay
+from runs.intents import is_replay, replay
 from runs.late import keep_as_late_evidence
-from runs.lease import claim, heartbeat, margin_seconds
-from runs.models import TEXT_LIMIT, Approval, NeverSent, Notice, ToolOperation
+from runs.lease import claim, heartbeat
+from runs.models import TEXT_LIMIT, Approval, ToolOperation
 from runs.operations import open_operation, perform
-from runs.outcomes import cancel_operation, commit_if_proven, lose_outcome
-from runs.planning import plan_operations, replace_operation, tool_versions
+from runs.outcomes import lose_outcome
+from runs.planning import replace_operation
 from runs.reconciliation import reconcile
 from runs.serving import UNSERVED_SECONDS, find_agent, is_served, knows_tool, leave_to_others
 from runs.state import (
@@ -44,15 +44,9 @@ from runs.state import (
     RunState,
 )
 from runs.work import Work, begin, load, to_observed
-from tools.canonical import check_json
-from tools.execution import run_within
 from tools.outcome import describe
 from tools.redaction import bound_text
 
-MAX_CALLS: Final = 32
-# Decisions in a row that could not be used, or tries that brought none.
-MAX_FAILURES: Final = 3
-DECIDER_SECONDS: Final = 300.0
 SET_ASIDE_SECONDS: Final = 60.0
 RECONNECT_SECONDS: Final = 1.0
 
@@ -136,7 +130,7 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
     _resume(work)
     while True:
         if _must_cancel(work):
-            return _cancel(work)
+            return cancel(work)
         if agent is None and work.state not in UNCERTAIN_STATES:
             return work.release(wake_in=UNSERVED_SECONDS)
         if work.state is RunState.READY:
@@ -148,16 +142,16 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
             if progress.yielded:
                 return work.release(wake_in=0)
             if agent is not None and (reached := _reached_limit(work, agent)):
-                return _fail(work, reached)
+                return fail(work, reached)
             _open_step(work)
-        if work.decision is None and agent is not None and not _decide(work, agent):
+        if work.decision is None and agent is not None and not decide(work, agent):
             return None
         try:
             if not _carry_out(work):
                 return None
         except IntentTaken:
             assert agent is not None, "whoever planned the calls knows their agent"
-            _plan_again(work, agent)
+            plan_again(work, agent)
             continue
         if open_operation(work) is None:
             progress.steps += 1
@@ -221,89 +215,6 @@ def _open_step(work: Work) -> None:
     work.move(RunEvent.OPEN_STEP)
 
 
-def _decide(work: Work, agent: Agent) -> bool:
-    """Ask the decider and plan what it said. False when the run was parked or failed."""
-    work.commit()
-    context = work.context
-    work.lease.expect(DECIDER_SECONDS + margin_seconds())
-    events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
-    try:
-        decision, body = _ask(agent, context)
-    except Exception as error:  # noqa: BLE001  a decider is somebody else's code
-        return _decider_failed(work, error)
-    events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
-    _record(work, agent, decision, body, holders={})
-    return True
-
-
-def _record(
-    work: Work,
-    agent: Agent,
-    decision: Decision,
-    body: dict[str, Any],
-    *,
-    holders: Mapping[str, str],
-) -> None:
-    """Plan the decision's row and its operations; `holders` as in `plan_operations`."""
-    failures = work.failures
-    work.decision = decision
-    calls = decision.calls if isinstance(decision, CallTools) else ()
-    work.change.decision = NewDecision(
-        kind=body["kind"],
-        body=body,
-        decider=bound_text(agent.decider_name, 100),
-        agent_version=agent.version,
-        tool_versions=tool_versions(calls),
-        failures_before=failures,
-    )
-    work.move(RunEvent.RECORD_DECISION)
-    work.operations = plan_operations(work, agent=agent, calls=calls, holders=holders)
-    # A person's no is an answer, and no failure to decide.
-    refused = any(
-        operation.status == OperationStatus.CANCELLED and operation.never_sent != NeverSent.DENIED
-        for operation in work.operations
-    )
-    _count_failures(work, failures + 1 if refused else 0)
-
-
-def _plan_again(work: Work, agent: Agent) -> None:
-    """An intent of the decision turned out to be held: nothing was written, so plan anew."""
-    recorded = work.change.decision
-    assert recorded is not None, "new operations are written with their decision"
-    holders = find_holders(operation.holds_intent for operation in work.operations)
-    assert work.decision is not None, "it was planned before"
-    work.change = Change()
-    work.state = RunState.DECIDING
-    work.failures = recorded.failures_before
-    _record(work, agent, work.decision, recorded.body, holders=holders)
-
-
-def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:
-    """The decider's answer as it will be stored; raises whatever makes it unusable.
-
-    Asked in a thread of its own, as tools are called: one that never answers costs a try,
-    and what it does to its database connection does not reach ours.
-    """
-    ask = partial(deciders.ask, agent.decider, context)
-    body = decisions.encode(run_within(ask, seconds=DECIDER_SECONDS))
-    check_json(body, field="decision")
-    decision = decisions.decode(body, where=f"run {context.run_id} step {context.step_number}")
-    if isinstance(decision, CallTools) and not 0 < len(decision.calls) <= MAX_CALLS:
-        raise ValueError(f"a decision calls 1 to {MAX_CALLS} tools, not {len(decision.calls)}")
-    return decision, body
-
-
-def _decider_failed(work: Work, error: Exception) -> bool:
-    reason = bound_text(describe(error), TEXT_LIMIT)
-    _count_failures(work, work.failures + 1)
-    if work.failures >= MAX_FAILURES:
-        _fail(work, f"no decision in {work.failures} tries; the last: {reason}")
-        return False
-    work.move(RunEvent.DECIDER_FAILED, reason)
-    work.release(wake_in=float(2**work.failures), attempt_outcome="failed")
-    return False
-
-
 def _close_step(work: Work) -> bool:
     """Plan the end of the step. True when it was the run's end too, which is committed."""
     last = to_observed(work.operations[-1]) if work.operations else None
@@ -312,10 +223,10 @@ def _close_step(work: Work) -> bool:
         case Finish(result=result):
             work.change.run |= {"result": result, "error": ""}
             work.move(RunEvent.COMPLETE)
-            _finish(work)
+            finish(work)
             return True
         case Fail(reason=reason):
-            _fail(work, reason or "the decider gave up")
+            fail(work, reason or "the decider gave up")
             return True
         case CallTools():
             pass
@@ -329,7 +240,7 @@ def _close_step(work: Work) -> bool:
     work.change.close_step = True
     work.move(RunEvent.CLOSE_STEP)
     if work.failures >= MAX_FAILURES:
-        _fail(work, f"{work.failures} decisions in a row had calls that cannot be made")
+        fail(work, f"{work.failures} decisions in a row had calls that cannot be made")
         return True
     return False
 
@@ -360,29 +271,6 @@ def _must_cancel(work: Work) -> bool:
     return work.cancel_requested_by is not None and (work.state, RunEvent.CANCEL) in RUN_EDGES
 
 
-def _cancel(work: Work) -> None:
-    for operation in work.operations:
-        if operation.settled_at is None and not commit_if_proven(work, operation):
-            cancel_operation(work, operation)
-    work.move(RunEvent.CANCEL, f"asked for by {work.cancel_requested_by}")
-    _finish(work)
-
-
-def _fail(work: Work, reason: str) -> None:
-    work.change.run["error"] = bound_text(reason, TEXT_LIMIT)
-    work.move(RunEvent.FAIL, reason)
-    _finish(work)
-
-
-def _finish(work: Work) -> None:
-    """Commit a final state: the step ends with it, and nobody is due any more."""
-    work.change.run["finished_at"] = work.now
-    work.notify(Notice.Kind.RUN_FINISHED, work.run_id, status=work.state)
-    if work.step_id is not None and work.change.open_step is None:
-        work.change.close_step = True
-    work.release(wake_in=None, attempt_outcome="done")
-
-
 def _reached_limit(work: Work, agent: Agent) -> str:
     budget = agent.budget
     if budget.steps is not None and work.step_number >= budget.steps:
@@ -390,12 +278,6 @@ def _reached_limit(work: Work, agent: Agent) -> str:
     if budget.duration is not None and work.now - work.created_at > budget.duration:
         return f"budget: it ran longer than {budget.duration}"
     return ""
-
-
-def _count_failures(work: Work, failures: int) -> None:
-    if failures != work.failures:
-        work.failures = failures
-        work.change.run["failures"] = failures
 
 
 def _set_aside(work: Work, error: Exception) -> bool:

@@ -27,6 +27,7 @@ from approvals.admin.showing import (
     has_run_out,
     request_url,
     say_action,
+    say_rule,
     say_signatures,
     until,
 )
@@ -126,7 +127,7 @@ def _ask(
         "signable": [] if unlike else [one for one in items if not one.cannot],
         "unlike": ", ".join(unlike),
         "tool": line(first.operation.tool),
-        "rule": line(first.rule, 500),
+        "rule": say_rule(first),
         "policy_version": line(first.policy_version),
         "now": timezone.now().isoformat(),
         "back": reverse("admin:runs_approval_changelist"),

@@ -34,7 +34,7 @@ from approvals.admin.words import may_decide
 from approvals.inbox import find_approvals, read_page
 from runs.admin.lists import NEWEST, PER_PAGE, among_newest
 from runs.admin.readonly import Cell, ReadOnlyAdmin, Table
-from runs.admin.show import line, visible, when
+from runs.admin.show import NOTHING, line, visible, when
 from runs.errors import InvalidInput
 from runs.models import Approval
 from tools.registry import all_tools
@@ -188,6 +188,6 @@ def _box(row: Approval, said: str) -> SafeString:
 
 
 def _left(row: Approval) -> Cell:
-    if row.status != Approval.Status.PENDING or has_run_out(row):
-        return "over"
-    return until(row.approve_by)
+    if row.status != Approval.Status.PENDING:
+        return NOTHING
+    return "over" if has_run_out(row) else until(row.approve_by)

@@ -109,8 +109,10 @@ def propose_view(page: "ApprovalAdmin", request: HttpRequest, key: str) -> HttpR
     for one in fields:
         one.typed = posted(request, one.id)
     arguments = _read(fields)
-    if arguments is None:
-        return _ask(page, request, approval, fields, status=400)
+    has_reason = bool(posted(request, "reason").strip())
+    if arguments is None or not has_reason:
+        # All of it at once, and nothing is asked of the command.
+        return _ask(page, request, approval, fields, reasonless=not has_reason, status=400)
     answer = put_forward(
         request,
         approval,
@@ -237,10 +239,13 @@ def _ask(
     fields: list[Field],
     refusal: Refusal | None = None,
     *,
+    reasonless: bool = False,
     status: int = 200,
 ) -> HttpResponse:
     is_open = approval.status == Approval.Status.PENDING and not has_run_out(approval)
     problems = dict(refusal.problems) if refusal else {}
+    if reasonless:
+        problems["reason"] = "Say why you propose it; it stands in the record."
     wrong = [(one.id, one.name, one.error) for one in fields if one.error]
     if "reason" in problems:
         wrong.append(("reason", "Why", visible(problems["reason"])))

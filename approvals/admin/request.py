@@ -23,6 +23,7 @@ from approvals.admin.showing import (
     request_url,
     say_action,
     say_list,
+    say_rule,
     say_signatures,
     signatures,
     so_far,
@@ -127,7 +128,7 @@ def show(
         "differences": _differences(approval),
         "asked_anew": line(approval.reason, PARAGRAPH) if approval.supersedes_id else "",
         "facts": _facts(request, approval),
-        "objective": visible(approval.run.objective[:TEXT_LIMIT]),
+        "objective": visible(without_secrets(approval.run.objective, operation)[:TEXT_LIMIT]),
         "started_by": line(approval.run.created_by, 100),
         "agent": line(approval.run.agent, 100),
         "run_url": run_url if request.user.has_perm("runs.view_agentrun") else "",
@@ -288,7 +289,7 @@ def _facts(request: HttpRequest, approval: Approval) -> dict[str, Any]:
         )
     return {
         "rule": [
-            Fact("Rule", line(approval.rule, PARAGRAPH)),
+            Fact("Rule", say_rule(approval)),
             Fact("Version of the policies", line(approval.policy_version)),
             Fact("Signatures", line(say_signatures(approval), 300)),
             Fact("Who may sign", say_list(signing_groups(approval))),
@@ -305,8 +306,17 @@ def _facts(request: HttpRequest, approval: Approval) -> dict[str, Any]:
             Fact("Operation", shown),
             Fact("Fingerprint", approval.fingerprint),
         ],
-        "dates": [
-            Fact("Decide by", until(approval.approve_by)),
-            Fact("Once approved, sent within", say_duration(approval.execute_within)),
-        ],
+        "dates": _dates(approval),
     }
+
+
+def _dates(approval: Approval) -> list[Fact]:
+    if approval.decided_at is not None:
+        by = line(approval.decided_by, 150)
+        return [Fact("Decided", when(approval.decided_at)), Fact("By", by)]
+    if approval.status != Status.PENDING:
+        return [Fact("Was to be decided by", when(approval.approve_by))]
+    return [
+        Fact("Decide by", until(approval.approve_by)),
+        Fact("Once approved, sent within", say_duration(approval.execute_within)),
+    ]

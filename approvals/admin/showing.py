@@ -178,6 +178,13 @@ def what_changed(before: Approval, after: Approval, *, title: str) -> Table:
     )
 
 
+def say_rule(approval: Approval) -> str:
+    """The rule that asked, in words where it is only `true`."""
+    if approval.rule == "true":
+        return "every call of this tool asks (its rule is “true”)"
+    return line(approval.rule, PARAGRAPH)
+
+
 def say_signers(approval: Approval) -> str:
     """`2 people, among them 1 of finance`."""
     people = max(approval.quorum, len(approval.groups))
@@ -198,14 +205,14 @@ def signatures(approval: Approval) -> Table:
     """Who said what, oldest first."""
     hidden = names_of_operation(approval.operation)
     return Table(
-        headers=("who", "said", "standing for", "reason", "by way of", "when"),
+        headers=("who", "said", "reason", "when"),
         rows=[
             [
-                line(one.name, 150),
-                one.get_verdict_display(),
-                line(", ".join(one.groups)),
+                _signer(one),
+                format_html(
+                    "{} <small>{}</small>", one.get_verdict_display(), one.get_via_display()
+                ),
                 quote(scrub(one.reason, approval.operation.arguments, hidden)),
-                one.get_via_display(),
                 when(one.at),
             ]
             for one in sorted(approval.verdicts.all(), key=lambda one: one.pk)
@@ -229,13 +236,12 @@ def so_far(approval: Approval, *, linked: bool) -> Table:
     found = list(done)
     more = reverse("admin:runs_tooloperation_changelist", query={"run": approval.run_id})
     return Table(
-        headers=("action", "step", "came to", "reference", "when"),
+        headers=("action", "step", "came to", "when"),
         rows=[
             [
                 _did(one, linked=linked),
                 str(one.step_number),
                 _came_to(one),
-                line(one.external_ref, 80),
                 when(one.settled_at),
             ]
             for one in found[:SO_FAR]
@@ -270,6 +276,13 @@ def agents_words(approval: Approval) -> Words | None:
     )
 
 
+def _signer(verdict: Verdict) -> Cell:
+    if not verdict.groups:
+        return line(verdict.name, 150)
+    groups = line(", ".join(verdict.groups))
+    return format_html("{} <small>for {}</small>", line(verdict.name, 150), groups)
+
+
 def _did(operation: ToolOperation, *, linked: bool) -> Cell:
     said = say_action(operation)
     if not linked:
@@ -279,6 +292,8 @@ def _did(operation: ToolOperation, *, linked: bool) -> Cell:
 
 def _came_to(operation: ToolOperation) -> Cell:
     shown = operation_badge(operation.status)
+    if operation.external_ref:
+        shown = format_html("{} <small>{}</small>", shown, line(operation.external_ref, 80))
     if operation.status == OperationStatus.COMMITTED or not operation.error:
         return shown
     error = scrub(operation.error, operation.arguments, names_of_operation(operation))
@@ -304,17 +319,19 @@ def _difference(
         label = LABELS.get(place, place)
         hidden = frozenset()
     how = _ADDED if argument not in old else _REMOVED if argument not in new else _CHANGED
-    return [label, how, _value(old, argument, hidden), _value(new, argument, hidden)]
+    cells = (_value(values, argument, hidden, place=place) for values in (old, new))
+    return [label, how, *cells]
 
 
-def _value(values: Mapping[str, Any], name: str, hidden: frozenset[str]) -> Cell:
+def _value(values: Mapping[str, Any], name: str, hidden: frozenset[str], *, place: str) -> Cell:
     if name not in values:
         return NOTHING
     value = redact({name: values[name]}, hidden)[name]
     if value in ("", None):
         return "none"
-    text = REDACTED if value == REDACTED else _canonical(value)
-    return format_html('<code class="ao-code ao-value">{}</code>', visible(text))
+    # Names and versions are words; an argument is shown as it is signed.
+    text = value if value == REDACTED or place != "arguments" else _canonical(value)
+    return format_html('<code class="ao-code ao-value">{}</code>', visible(str(text)))
 
 
 def _canonical(value: Any) -> str:

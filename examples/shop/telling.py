@@ -79,11 +79,11 @@ class Teller:
 
 
 def waits_for_a_person(run: dict[str, Any]) -> bool:
-    return run["state"] == "WAITING_FOR_APPROVAL"
+    return bool(run["state"] == "WAITING_FOR_APPROVAL")
 
 
 def has_ended(run: dict[str, Any]) -> bool:
-    return run["finished_at"] is not None
+    return bool(run["finished_at"])
 
 
 def _table(timeline: list[dict[str, Any]]) -> Table:

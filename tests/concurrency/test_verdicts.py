@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from approvals import sweeps
 from approvals.errors import RanOut
@@ -14,6 +15,7 @@ from approvals.models import Verdict
 from runs.models import AgentRun, Approval, Notice
 from tests.concurrency.deciding import Said, say_next
 from tests.concurrency.gate import gate, go_through_at_once
+from tests.concurrency.test_claims import _statements_wait_after_their_snapshot, _wait_for_barrier
 from tests.crash.conftest import NewLog
 from tests.crash.forked import Child
 from tests.database.approving import Start, asked, let_run_out, person, say
@@ -177,6 +179,31 @@ def test_the_sweep_leaves_a_run_that_somebody_decides_on_to_them(start: Start) -
         elsewhere.join()
     assert swept == [sweeps.Swept()]
     assert sweeps.run_once() == sweeps.Swept(expired=1)
+
+
+def test_a_sweep_that_saw_a_request_run_out_before_it_was_decided_leaves_the_verdict(
+    start: Start,
+) -> None:
+    """Its statement sees the request pending, then waits, then gets the lock of the run."""
+    approval = asked(start, remind_at=Now())
+    swept: list[sweeps.Swept] = []
+    with _statements_wait_after_their_snapshot() as (enter, leave, let_on):
+
+        def sweep_slowly() -> None:
+            enter()
+            swept.append(sweeps.run_once())
+            leave()
+
+        slow = threading.Thread(target=sweep_slowly)
+        slow.start()
+        _wait_for_barrier()
+        say(approval, person())
+        let_on()
+        slow.join()
+    assert swept == [sweeps.Swept()]
+    approval.refresh_from_db()
+    assert approval.status == "approved"
+    assert not Notice.objects.filter(kind="approval.reminder").exists()
 
 
 def test_many_sweeps_at_once_expire_and_tell_once(start: Start) -> None:

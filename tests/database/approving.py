@@ -134,6 +134,7 @@ def _against_the_rules(sql: str, *values: Any) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE runs_approval DISABLE TRIGGER USER")
         cursor.execute(sql, values)
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("ALTER TABLE runs_approval ENABLE TRIGGER USER")
 
 

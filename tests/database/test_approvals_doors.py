@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 
-from approvals.errors import NobodyThere, SomebodyElse
+from approvals.errors import Inactive, NobodyThere, NotInGroup, SomebodyElse
 from runs.access import READ, Actor
 from runs.errors import NotPermitted
 from runs.models import AgentRun, Approval
@@ -184,6 +184,20 @@ def test_nobody_signs_for_somebody_else(start: Start) -> None:
     reader = person()
     with pytest.raises(NotPermitted):
         say(approval, reader, actor=Actor("reader", frozenset({READ}), user_id=reader.pk))
+    assert written(approval) == before
+
+
+def test_a_user_counts_as_they_are_now_not_as_they_were_when_they_came(start: Start) -> None:
+    approval = ask(held_run(start), groups=["finance"])
+    before = written(approval)
+    left, gone = person("robin", "finance"), person("sam", "finance")
+    assert left.has_perm("runs.decide_approval")
+    left.groups.clear()
+    User.objects.filter(pk=gone.pk).update(is_active=False)
+    with pytest.raises(NotInGroup):
+        say(approval, left)
+    with pytest.raises(Inactive):
+        say(approval, gone)
     assert written(approval) == before
 
 

@@ -13,7 +13,7 @@ from runs.agents import forget_agents
 from runs.change import Change, Edge, NewDecision, Release
 from runs.commands import cancel_run
 from runs.commit import commit_if_held
-from runs.engine import MAX_CALLS, MAX_FAILURES
+from runs.deciding import MAX_CALLS, MAX_FAILURES
 from runs.errors import UndecodableDecision
 from runs.lease import claim
 from runs.models import AgentRun, StepAttempt

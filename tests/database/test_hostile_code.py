@@ -18,7 +18,7 @@ import pytest
 from django.db import connection, transaction
 from pydantic import AfterValidator, BeforeValidator
 
-from runs import CallTools, Context, Decision, Finish, ToolCall, engine
+from runs import CallTools, Context, Decision, Finish, ToolCall, deciding
 from runs.access import operator
 from runs.commands import cancel_run
 from runs.models import AgentRun, ToolObservation, Transition
@@ -347,7 +347,7 @@ def test_whatever_a_decider_raises_counts_and_ends(start: Start, error: BaseExce
 def test_a_decider_that_never_answers_costs_a_try_and_no_worker(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "DECIDER_SECONDS", 0.1)
+    monkeypatch.setattr(deciding, "DECIDER_SECONDS", 0.1)
     back = threading.Event()
 
     def decide(context: Context) -> Decision:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from runs import ToolCall, engine, events, intents
+from runs import ToolCall, deciding, events, intents
 from runs.access import operator
 from runs.commands import cancel_run
 from runs.engine import advance
@@ -224,7 +224,7 @@ def test_an_intent_that_was_let_go_before_it_is_planned_anew_is_carried_out(star
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "find_holders", let_go_first)
+        patch.setattr(deciding, "find_holders", let_go_first)
         with _when_planned(hold_it):
             drive(second, owner="worker 2")
     assert [len(one) for one in holders] == [1]

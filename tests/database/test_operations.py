@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runs import CallTools, Context, Decision, Finish, ToolCall, events
-from runs.engine import MAX_FAILURES
+from runs.deciding import MAX_FAILURES
 from runs.models import AgentRun, ToolOperation
 from runs.planning import operation_id
 from runs.state import OperationStatus, RunState

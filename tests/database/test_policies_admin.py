@@ -218,8 +218,7 @@ def test_what_does_not_fit_is_named_at_its_field_and_nothing_typed_is_lost(
 
 def test_whoever_comes_second_is_shown_what_changed_and_asked_again(editor: Client) -> None:
     row = save()
-    text = PolicyText.of(row)
-    save(text=text.__class__(outcome="refuse", tool="refund"), reason="enough")
+    save(text=PolicyText(outcome="refuse", tool="refund"), reason="enough")
     typed = {**TYPED, "when": "amount > 7", "based_on": "1"}
     answer = editor.post(page_of(row, "rewrite"), typed)
     page = answer.content.decode()

@@ -1,7 +1,6 @@
 """What the policies of operators say of a call, beside the tool's own rule."""
 
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -126,7 +125,8 @@ def test_a_confidence_that_nobody_gave_is_null() -> None:
 
 def test_a_confidence_that_is_no_number_fails_closed() -> None:
     around = Circumstances(confidence=float("nan"))
-    assert judge(rule("confidence < 0.7"), around=around).outcome == "refuse"
+    for when in ("confidence < 0.7", "confidence == 0.7"):
+        assert judge(rule(when), around=around).outcome == "refuse"
 
 
 # -- Rules that fail --------------------------------------------------------------------
@@ -313,16 +313,17 @@ def test_what_a_rule_may_not_ask_for_is_told(when: str, window: tuple[str, ...],
     assert told in (check_expression(when, ("amount",), window=window) or "")
 
 
-def test_what_a_rule_may_ask_for_passes() -> None:
-    passes: Callable[[str], bool] = lambda when: (  # noqa: E731
-        check_expression(when, ("amount",), window=("count", "total")) is None
-    )
-    assert passes("window.count > 20 || window.total > 500")
-    assert passes("agent == 'a' && requester != 'b' && (confidence == null || confidence < 0.5)")
-    assert passes("has(arguments.amount) && arguments['amount'] > 5")
-    assert passes(
-        "effect_type in ['IRREVERSIBLE'] && account == '' && provider == '' && tool != ''"
-    )
+@pytest.mark.parametrize(
+    "when",
+    [
+        "window.count > 20 || window.total > 500",
+        "agent == 'a' && requester != 'b' && (confidence == null || confidence < 0.5)",
+        "has(arguments.amount) && arguments['amount'] > 5",
+        "effect_type in ['IRREVERSIBLE'] && account == '' && provider == '' && tool != ''",
+    ],
+)
+def test_what_a_rule_may_ask_for_passes(when: str) -> None:
+    assert check_expression(when, ("amount",), window=("count", "total")) is None
 
 
 def test_every_expression_of_the_how_to_page_is_a_good_one() -> None:
