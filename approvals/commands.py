@@ -246,11 +246,13 @@ def _close(
 ) -> None:
     """End the wait: the run is due, and whoever is to hear of it will."""
     execute_by = ExpressionWrapper(Now() + F("execute_within"), output_field=DateTimeField())
+    # Without a reason, what is there stays: why the question was put again.
+    reason = without_secrets(word.reason.strip(), approval.operation) or approval.reason
     moved = Approval.objects.filter(id=approval.id, status=Approval.Status.PENDING).update(
         status=status,
         decided_at=Now(),
         decided_by=bound_text(person.name, NAME),
-        reason=without_secrets(word.reason.strip(), approval.operation),
+        reason=reason,
         execute_by=execute_by if status == Approval.Status.APPROVED else None,
         **proposed,
     )

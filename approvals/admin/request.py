@@ -126,7 +126,9 @@ def show(
         "news": news_for(approval) if not is_open else [],
         "arguments": arguments_of(operation),
         "differences": _differences(approval),
-        "asked_anew": line(approval.reason, PARAGRAPH) if approval.supersedes_id else "",
+        "asked_anew": line(without_secrets(approval.reason, operation), PARAGRAPH)
+        if approval.supersedes_id
+        else "",
         "facts": _facts(request, approval),
         "objective": visible(without_secrets(approval.run.objective, operation)[:TEXT_LIMIT]),
         "started_by": line(approval.run.created_by, 100),

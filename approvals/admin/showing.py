@@ -182,7 +182,7 @@ def say_rule(approval: Approval) -> str:
     """The rule that asked, in words where it is only `true`."""
     if approval.rule == "true":
         return "every call of this tool asks (its rule is “true”)"
-    return line(approval.rule, PARAGRAPH)
+    return line(without_secrets(approval.rule, approval.operation), PARAGRAPH)
 
 
 def say_signers(approval: Approval) -> str:

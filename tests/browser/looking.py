@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, ViewportSize
 
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1366, "height": 900}
+PHONE = ViewportSize(width=390, height=844)
+DESK = ViewportSize(width=1366, height=900)
 # As WCAG 2 asks of text.
 LEAST_CONTRAST = 4.5
 

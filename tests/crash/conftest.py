@@ -20,8 +20,15 @@ from runs.models import AgentRun, ToolOperation
 from runs.resolution import Outcome, resolve_operation
 from tests.crash.driving import Assignment
 from tests.crash.faultapp.agents import AGENTS
-from tests.crash.forked import Child, fork_server, fork_worker
+from tests.crash.forked import (
+    Child,
+    end_children,
+    fork_worker,
+    start_fork_server,
+    stop_fork_server,
+)
 from tests.crash.things import Things
+from tests.database.kit import ON_DATABASE
 from tests.processes import Celery, of_this_test, wait_until
 from tools import registry
 
@@ -35,6 +42,14 @@ _numbers = itertools.count(1)
 StartRun = Callable[..., AgentRun]
 NewLog = Callable[[], Path]
 Work = Callable[..., Child]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After a test of this directory, too, only the kernel's own tables are emptied."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.parent == here and "transactional_db" in getattr(item, "fixturenames", ()):
+            item.add_marker(ON_DATABASE)
 
 
 @pytest.fixture
@@ -71,10 +86,12 @@ def person_says(outcome: Outcome, operation: ToolOperation, *, evidence: str, **
 
 
 @pytest.fixture
-def forks(transactional_db: None) -> Iterator[None]:
+def forks(transactional_db: None, pytestconfig: pytest.Config) -> Iterator[None]:
     """A fork server on the test database."""
-    with fork_server(of_this_test()):
-        yield
+    if start_fork_server(of_this_test()):
+        pytestconfig.add_cleanup(stop_fork_server)
+    yield
+    end_children()
 
 
 class Providers:

@@ -1,7 +1,7 @@
 """Workers forked from a server that has Django loaded: real processes at a low price.
 
 Guarantees: a child that dies by SIGKILL, or stands still by SIGSTOP, is a process of its
-own with connections of its own; all children end with the test process.
+own with connections of its own; all children end with their test, and with the test process.
 """
 
 import multiprocessing
@@ -9,8 +9,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import connection, forkserver
 from pathlib import Path
 from typing import Any, Self
@@ -21,24 +21,45 @@ from tests.processes import DidNotHappen, Servers, environment, is_stopped, wait
 _context = multiprocessing.get_context("forkserver")
 # multiprocessing reads the end of any child while it starts another one: one at a time.
 _turn = threading.Lock()
+# The environment of the running server, if there is one, and the children of this test.
+_started_with: dict[str, str] = {}
+_children: list["Child"] = []
 
 
-@contextmanager
-def fork_server(servers: Servers) -> Iterator[None]:
-    """Start the server, if it is not running yet, pointed at `servers`."""
+def start_fork_server(servers: Servers) -> bool:
+    """Start the server, pointed at `servers`; False if one runs already that is.
+
+    It is kept from test to test, for loading Django takes longer than most of them.
+    """
+    wanted = environment(servers)
+    # The only variable that is another one in every test.
+    wanted.pop("PYTEST_CURRENT_TEST", None)
+    if _started_with == wanted:
+        return False
+    stop_fork_server()
     outside = dict(os.environ)
-    os.environ.update(environment(servers))
+    os.environ.clear()
+    os.environ.update(wanted)
     try:
         _context.set_forkserver_preload([driving.__name__])
         forkserver.ensure_running()
     finally:
         os.environ.clear()
         os.environ.update(outside)
-    try:
-        yield
-    finally:
-        # Waits for its end, which otherwise comes a moment after ours.
-        forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    _started_with.update(wanted)
+    return True
+
+
+def stop_fork_server() -> None:
+    """End the server, if one runs, and every child of it; returns when it is gone."""
+    _started_with.clear()
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+def end_children() -> None:
+    """End what a test that failed may have left alive."""
+    while _children:
+        _children.pop().kill()
 
 
 class Child:
@@ -49,6 +70,7 @@ class Child:
         self._process = _context.Process(target=target, args=arguments, daemon=True)
         with _turn:
             self._process.start()
+        _children.append(self)
 
     def __enter__(self) -> Self:
         return self

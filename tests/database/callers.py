@@ -23,6 +23,8 @@ RUN_FIELDS = {
     "input",
     "result",
     "error",
+    "paused_at",
+    "pause_reason",
     "labels",
     "fence_token",
     "version",

@@ -221,9 +221,9 @@ def sweep_in_background() -> threading.Thread:
     return thread
 
 
-def eventually(holds: Callable[[], bool]) -> None:
+def eventually(holds: Callable[[], bool], *, seconds: float = 20.0) -> None:
     """Return once it holds."""
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < ends, "it did not happen"
         time.sleep(0.02)

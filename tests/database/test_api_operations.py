@@ -38,6 +38,10 @@ FIELDS = {
     "compensates",
     "observations",
     "incidents",
+    "never_sent",
+    "policy",
+    "policy_rule",
+    "revision",
 }
 
 pytestmark = pytest.mark.django_db

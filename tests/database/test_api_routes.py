@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 from django.urls import URLPattern, URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
@@ -16,7 +17,8 @@ from rest_framework.test import APIRequestFactory
 from agentops.problems import no_such_address
 from runs.access import READ, SCOPES
 from runs.api import KernelView
-from tests.database.approving import asked, person
+from runs.models import AgentRun
+from tests.database.approving import asked, held_run, person
 from tests.database.callers import Caller, caller
 from tests.database.stories import Start, uncertain_run
 
@@ -128,6 +130,8 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
     run = uncertain_run(start)
     operation = run.operations.get()
     signed, changed = asked(start), asked(start)
+    paused = held_run(start)
+    AgentRun.objects.filter(id=paused.id).update(paused_at=Now())
     schema = published_schema()
     api = caller(username=person().username)
     bodies = {
@@ -141,7 +145,9 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
         },
     }
     for path, calls in schema["paths"].items():
-        address = path.replace("{run_id}", str(run.id)).replace("{operation_id}", operation.id)
+        asked_of = paused if path.endswith("resume/") else run
+        address = path.replace("{run_id}", str(asked_of.id))
+        address = address.replace("{operation_id}", operation.id)
         approval = changed if path.endswith("propose/") else signed
         address = address.replace("{approval_id}", str(approval.id))
         for method, call in calls.items():

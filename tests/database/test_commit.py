@@ -311,6 +311,7 @@ def test_a_commit_that_arrived_although_its_answer_did_not_is_recognised(
         cancel_requested_by=None,
         step_id=ask("SELECT id FROM runs_step"),
         attempt_id=ask("SELECT id FROM runs_stepattempt"),
+        policy_generation=0,
     )
     assert (_rows()["step"], _rows()["transition"]) == (1, 2)
 

@@ -219,6 +219,9 @@ def test_an_unknown_call_keeps_its_intent_whatever_becomes_of_its_run(start: Sta
     assert len(script.calls) == 1
 
 
+EVIDENCE = ("transition", "toolobservation", "checkpoint", "modeldecision", "incident")
+
+
 def _purge(run: AgentRun) -> None:
     """Remove a run with all its rows, as far as it has any, in one transaction."""
     theirs = "repeats_id IN (SELECT id FROM runs_tooloperation WHERE run_id = %s)"
@@ -226,7 +229,7 @@ def _purge(run: AgentRun) -> None:
     with transaction.atomic():
         change(f"UPDATE runs_tooloperation SET repeats_id = NULL WHERE {theirs}", run.id)
         change("DELETE FROM runs_agentrun WHERE id = %s", run.id)
-        for table in ("transition", "toolobservation", "checkpoint", "modeldecision", "incident"):
+        for table in (*EVIDENCE, "notice", "approval"):
             change(f"DELETE FROM runs_{table} WHERE run_id = %s", run.id)
         change("DELETE FROM runs_tooloperation WHERE run_id = %s", run.id)
         change(f"DELETE FROM runs_stepattempt WHERE step_id IN ({steps})", run.id)

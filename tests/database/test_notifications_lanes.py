@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from agentops.models import Delivery
-from agentops.notifications import handing_on, sending
+from agentops.notifications import handing_on, sending, webhooks
 from agentops.notifications.sending import Swept
 from runs.models import AgentRun
 from tests.database.admin_pages import define_tools, finished_run
@@ -20,6 +20,7 @@ from tests.database.notifying import (
     ON_TABLES,
     Kind,
     Receiver,
+    eventually,
     forget_notices,
     hanging,
     make_due,
@@ -35,6 +36,19 @@ pytestmark = ON_TABLES
 
 Start = Callable[..., AgentRun]
 Status = Delivery.Status
+
+
+OPEN_TRANSACTIONS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+      AND xact_start IS NOT NULL AND backend_type = 'client backend'
+"""
+
+
+@pytest.fixture(autouse=True)
+def _calls_may_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that hangs ends when the test says so."""
+    monkeypatch.setattr(webhooks, "CALL_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -84,7 +98,7 @@ def test_two_sweeps_at_one_time_send_once(run: AgentRun, settings: Settings) -> 
         def sweep() -> None:
             try:
                 connection.ensure_connection()
-                together.wait(timeout=10)
+                together.wait(timeout=30)
                 swept.append(sending.run_once())
             finally:
                 connection.close()
@@ -107,11 +121,11 @@ def test_one_call_at_a_time_goes_to_a_receiver_whoever_sweeps(
         notice_of(run, Kind.RUN_PAUSED)
         notice_of(run, Kind.RUN_PAUSED)
         first = sweep_in_background()
-        assert called.wait(timeout=10)
+        assert called.wait(timeout=30)
         assert sending.run_once() == Swept()
         assert len(receiver.received) == 1
         go_on.set()
-        first.join(timeout=10)
+        first.join(timeout=30)
         assert len(receiver.received) == 2
 
 
@@ -122,13 +136,13 @@ def test_a_sender_that_comes_back_late_overwrites_nothing(
         turn_on_webhooks(settings, receiver.url)
         notice_of(run, Kind.RUN_PAUSED)
         first = sweep_in_background()
-        assert called.wait(timeout=10)
+        assert called.wait(timeout=30)
         make_due()
         change("UPDATE agentops_delivery SET address = %s", second.url)
         turn_on_webhooks(settings, second.url)
         assert sending.run_once() == Swept(failed=1)
         go_on.set()
-        first.join(timeout=10)
+        first.join(timeout=30)
         assert the_delivery().status == Status.FAILED
         assert the_delivery().attempts == 2
 
@@ -138,15 +152,11 @@ def test_no_transaction_is_open_while_a_call_is_out(run: AgentRun, settings: Set
         turn_on_webhooks(settings, receiver.url)
         notice_of(run, Kind.RUN_PAUSED)
         sweep = sweep_in_background()
-        assert called.wait(timeout=10)
-        open_ones = ask(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND xact_start IS NOT NULL AND backend_type = 'client backend'"
-        )
+        assert called.wait(timeout=30)
+        # Others are over soon. Ours would last as long as the call, or until the database ends it.
+        eventually(lambda: ask(OPEN_TRANSACTIONS) == 0, seconds=10)
         go_on.set()
-        sweep.join(timeout=10)
-    assert open_ones == 0
+        sweep.join(timeout=30)
 
 
 def test_no_connection_is_held_while_a_call_is_out(run: AgentRun, settings: Settings) -> None:
@@ -155,11 +165,15 @@ def test_no_connection_is_held_while_a_call_is_out(run: AgentRun, settings: Sett
         notice_of(run, Kind.RUN_PAUSED)
         connection.close()
         sweep = sweep_in_background()
-        assert called.wait(timeout=10)
-        pool = connection.pool.get_stats()  # type: ignore[attr-defined]
+        assert called.wait(timeout=30)
+        eventually(all_connections_are_free)
         go_on.set()
-        sweep.join(timeout=10)
-    assert pool["pool_available"] == pool["pool_size"] > 0
+        sweep.join(timeout=30)
+
+
+def all_connections_are_free() -> bool:
+    pool = connection.pool.get_stats()  # type: ignore[attr-defined]
+    return bool(pool["pool_available"] == pool["pool_size"] > 0)
 
 
 # -- Lanes --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from agentops.notifications import handing_on, sending
+from agentops.notifications import handing_on, sending, webhooks
 from agentops.notifications.sending import Swept
 from runs.models import AgentRun
 from tests.conformance.targets.mail import MailServer
@@ -183,16 +183,17 @@ def test_what_is_secret_is_in_no_byte_that_leaves(
 
 
 def test_a_receiver_that_hangs_holds_up_nobody_else(
-    run: AgentRun, settings: Settings, mail: MailServer
+    run: AgentRun, settings: Settings, mail: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(webhooks, "CALL_SECONDS", 60.0)
     somebody("may", "resolve_operation")
     with hanging() as (slow, called, go_on), Receiver() as quick:
         turn_on_webhooks(settings, slow.url, quick.url, NOBODY)
         for _ in range(3):
             notice_of(run, Kind.RUN_PAUSED)
         sweep = sweep_in_background()
-        assert called.wait(timeout=10)
+        assert called.wait(timeout=30)
         eventually(lambda: len(quick.received) == 3 and len(mail.taken()) == 3)
         assert len(slow.received) == 1
         go_on.set()
-        sweep.join(timeout=10)
+        sweep.join(timeout=30)

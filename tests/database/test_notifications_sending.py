@@ -199,7 +199,7 @@ def test_a_receiver_that_drips_costs_no_more_than_one_call(
         notice_of(run, Kind.RUN_FINISHED)
         began = time.monotonic()
         assert sending.run_once() == Swept(handed_on=1, to_be_tried_again=1)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 8
     assert the_delivery().last_error == "no answer within 0.5 s"
 
 

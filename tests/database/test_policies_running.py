@@ -7,10 +7,12 @@ from django.db.models.functions import Now
 
 from approvals.policies import resume_sending, save_policy, stop_sending
 from approvals.policy_text import PolicyText
+from runs import ToolCall
 from runs.access import operator
 from runs.models import AgentRun
 from runs.state import OperationStatus
-from tests.database.kit import call_once, drive, operation_of, scripted_tool
+from tests.database.kit import PLAIN, call_once, drive, operation_of, scripted_tool
+from tools import EffectType
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,13 +44,16 @@ def test_a_call_waits_for_a_stop_and_leaves_when_it_is_lifted(
 
 def test_a_lifted_stop_wakes_no_run_that_waits_for_something_else(start: Start) -> None:
     scripted_tool("paid")
-    stop_sending(actor=operator(), reason=WHY, tool="pay")
-    run = start(decider=call_once(), tools=("pay",))
-    drive(run)
-    ended = start(decider=call_once(), tools=())
-    drive(ended)
+    scripted_tool("posted", name="post", provider=PLAIN, effect=EffectType.NON_IDEMPOTENT_WRITE)
+    for name in ("pay", "post"):
+        stop_sending(actor=operator(), reason=WHY, tool=name)
+    pays = start(decider=call_once(), tools=("pay",))
+    posts = start(decider=call_once(ToolCall("post", amount=1)), tools=("post",))
+    for run in (pays, posts):
+        drive(run)
+        assert not is_due(run)
     assert resume_sending(actor=operator(), reason=WHY, tool="pay").woken == 1
-    assert not is_due(ended)
+    assert (is_due(pays), is_due(posts)) == (True, False)
 
 
 def test_a_stop_that_is_lifted_beside_another_still_holds(start: Start) -> None:

@@ -277,7 +277,7 @@ def test_a_whole_run_is_purged_with_its_rows_in_one_transaction(finished: AgentR
     steps = "SELECT id FROM runs_step WHERE run_id = %s"
     with transaction.atomic():
         change("DELETE FROM runs_agentrun WHERE id = %s", finished.id)
-        for table in ("transition", "toolobservation", "checkpoint", "modeldecision"):
+        for table in ("transition", "toolobservation", "checkpoint", "modeldecision", "notice"):
             assert change(f"DELETE FROM runs_{table} WHERE run_id = %s", finished.id) > 0
         change("DELETE FROM runs_tooloperation WHERE run_id = %s", finished.id)
         change(f"DELETE FROM runs_stepattempt WHERE step_id IN ({steps})", finished.id)
