@@ -54,7 +54,8 @@ def find_missing(
     standing = [_stands_for(signer, wanted, escalated_to) for signer in signers]
     represented = _match(wanted, standing)
     unrepresented = tuple(group for group in wanted if group not in represented)
-    people = max(quorum, len(wanted)) - len(signers)
+    # That there are as many people as groups follows: each group has one of its own.
+    people = quorum - len(signers)
     return Missing(groups=unrepresented, others=max(0, people - len(unrepresented)))
 
 

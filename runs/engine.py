@@ -150,6 +150,10 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
             if not _carry_out(work):
                 return None
         except IntentTaken:
+            if work.change.decision is None:
+                # What a person proposed collided: nothing was written, so it is read anew.
+                work.change = Change()
+                return work.release(wake_in=0)
             assert agent is not None, "whoever planned the calls knows their agent"
             plan_again(work, agent)
             continue

@@ -14,36 +14,28 @@ the resource's version and the provider's own act.
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, Final
 
 from uuid_utils.compat import uuid7
 
 from runs.calls import build_call
 from runs.change import NewApproval
-from runs.decisions import CallTools
 from runs.fingerprint import Action, differences, fingerprint
+from runs.judging import NEEDED, adopt, find_stop_now, judge
 from runs.lease import margin_seconds
 from runs.models import TEXT_LIMIT, Approval, NeverSent, Notice, ToolOperation
 from runs.outcomes import drop_approval, end_unsent
 from runs.state import OperationEvent, RunEvent, RunState
-from runs.windows import read_window
-from runs.work import Judgement, Work
-from tools import Approve, Call
+from runs.work import Work
+from tools import Approve
 from tools.errors import ResourceUnreadable
 from tools.policy import (
-    Circumstances,
     PolicyDecision,
-    evaluate,
-    find_stop,
-    known_generation,
-    refresh,
 )
 from tools.redaction import bound_text
 from tools.resource_version import read_resource_version
 from tools.spec import ToolSpec
 
-NEEDED: Final = "require_approval"
 # A run that is stopped is woken when sending is resumed; this is for a wake-up that got lost.
 STOPPED_SECONDS: Final = 300.0
 Status = Approval.Status
@@ -62,32 +54,6 @@ class Turned:
     """It may not be sent now: its operation `is_settled`, or its run was given back."""
 
     is_settled: bool
-
-
-def judge(work: Work, operation: ToolOperation, spec: ToolSpec) -> PolicyDecision:
-    """What the newest policies that this run has heard of say of the operation."""
-    refresh(work.policy_generation)
-    generation = known_generation()
-    decision = work.decision
-    policy = evaluate(
-        spec,
-        operation.arguments,
-        Circumstances(
-            agent=work.agent,
-            requester=work.requester,
-            confidence=decision.confidence if isinstance(decision, CallTools) else None,
-            read_window=partial(read_window, work, operation),
-        ),
-    )
-    work.judged[operation.id] = Judgement(generation=generation, counts=policy.counts)
-    return policy
-
-
-def adopt(operation: ToolOperation, policy: PolicyDecision) -> None:
-    """Write down on the operation what was said of it."""
-    operation.policy_outcome = policy.outcome
-    operation.policy_rule = policy.rule
-    operation.policy_version = policy.version
 
 
 # -- Asking --------------------------------------------------------------------
@@ -194,7 +160,8 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | Tu
         # Judged a moment ago, in this very change.
         return Admitted(None)
     policy = judge(work, operation, spec)
-    is_repeat = operation.repeats_id is not None
+    # A person asked for the signature, or the repetition did: no policy waives it.
+    is_asked_anyhow = operation.repeats_id is not None or operation.revision > 0
     match policy.outcome:
         case "refuse":
             adopt(operation, policy)
@@ -203,7 +170,7 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | Tu
             )
             work.move(RunEvent.DENY, operation.error)
             return Turned(is_settled=True)
-        case "allow" if not is_repeat:
+        case "allow" if not is_asked_anyhow:
             if operation.policy_outcome == NEEDED:
                 drop_approval(work, operation)
             adopt(operation, policy)
@@ -214,8 +181,8 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | Tu
 def _require_signature(
     work: Work, operation: ToolOperation, spec: ToolSpec, policy: PolicyDecision
 ) -> Admitted | Turned:
-    approve = policy.approve or Approve()
     approval = find_approval(operation)
+    approve = policy.approve or (asked_before(approval) if approval else Approve())
     why = _why_void(approval, approve, now=work.now)
     if not why and approval is not None:
         try:
@@ -244,6 +211,17 @@ def _require_signature(
     return Turned(is_settled=False)
 
 
+def asked_before(approval: Approval) -> Approve:
+    """The terms of an earlier request."""
+    return Approve(
+        groups=tuple(approval.groups),
+        quorum=approval.quorum,
+        approve_by=approval.approve_by - approval.requested_at,
+        execute_by=approval.execute_within,
+        escalate_to=tuple(approval.escalate_to),
+    )
+
+
 def _why_void(approval: Approval | None, approve: Approve, *, now: datetime) -> str:
     """Why a signature allows no send, whatever the action; empty if it may."""
     if approval is None:
@@ -254,12 +232,13 @@ def _why_void(approval: Approval | None, approve: Approve, *, now: datetime) -> 
         return "its signature was used for an earlier send"
     if approval.execute_by is None or approval.execute_by <= now:
         return "its signature ran out before it was used"
-    if _asks_more(approve, approval):
+    if asks_more(approve, approval):
         return "policy asks for more signatures by now"
     return ""
 
 
-def _asks_more(approve: Approve, approval: Approval) -> bool:
+def asks_more(approve: Approve, approval: Approval) -> bool:
+    """Whether policy asks for signatures that the request did not."""
     return not set(approve.groups) <= set(approval.groups) or approve.quorum > approval.quorum
 
 
@@ -268,44 +247,6 @@ def _put_off(work: Work, operation: ToolOperation, why: str, *, seconds: float) 
     work.change.touch(operation)
     work.release(wake_in=seconds)
     return Turned(is_settled=False)
-
-
-def find_stop_now(work: Work, spec: ToolSpec) -> str:
-    """Why sending is stopped for the tool, by the newest policies; empty if it is not."""
-    refresh(work.policy_generation)
-    return find_stop(spec)
-
-
-# -- With the intent durable, and nothing sent ---------------------------------
-
-
-def find_objection(
-    work: Work, operation: ToolOperation, spec: ToolSpec, call: Call, *, admitted: Admitted
-) -> str:
-    """Why an admitted call may not leave after all; empty if it may.
-
-    Whoever stopped sending, tightened a policy or was counted before the intent was committed
-    is seen here; whoever comes later comes after the send.
-    """
-    approval = admitted.approval
-    if approval is not None:
-        leaving = {**approval.covered, "arguments": dict(call.arguments)}
-        if fingerprint(leaving) != approval.fingerprint:
-            return "the arguments that would leave are not those that were signed"
-    judged = work.judged[operation.id]
-    is_current = judged.generation == work.policy_generation
-    if is_current and not judged.counts:
-        return ""
-    if stop := find_stop_now(work, spec):
-        return stop
-    policy = judge(work, operation, spec)
-    if policy.outcome == "allow":
-        return ""
-    if policy.outcome == NEEDED and approval is not None:
-        is_signed = policy.version == approval.policy_version
-        if is_signed and not _asks_more(policy.approve or Approve(), approval):
-            return ""
-    return policy.rule
 
 
 # -- What the action is --------------------------------------------------------

@@ -15,10 +15,12 @@ from typing import Any, Final, assert_never
 
 from runs import events
 from runs.calls import build_call
-from runs.gate import NEEDED, Admitted, Turned, admit, find_objection
+from runs.gate import STOPPED_SECONDS, Admitted, Turned, admit
+from runs.judging import NEEDED
 from runs.late import keep_late_answer
 from runs.lease import lease_seconds, margin_seconds
 from runs.models import TEXT_LIMIT, NeverSent, ToolObservation, ToolOperation
+from runs.objections import find_objection
 from runs.outcomes import (
     commit_if_proven,
     commit_operation,
@@ -67,7 +69,7 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
         if isinstance(admitted, Turned):
             return admitted.is_settled
     else:
-        # Recovery of a send that was admitted, under its own signature.
+        # The recovery of a send that was admitted, under the signature that it spent.
         admitted = None
     seconds = spec.timeout_policy.seconds
     operation.attempts += 1
@@ -81,8 +83,7 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
         _open_send_window(work, operation, spec, event, admitted)
         work.commit()
     call = build_call(work, operation, seconds=seconds)
-    objection = find_objection(work, operation, spec, call, admitted=admitted) if admitted else ""
-    if objection:
+    if objection := find_objection(work, operation, spec, call, admitted=admitted):
         return _withhold(work, operation, call, objection)
     events.emit(events.Name.CALL_STARTING, run_id=work.run_id, operation_id=operation.id)
     outcome = _call_tool(work, operation, spec, call)
@@ -205,6 +206,11 @@ def _withhold(work: Work, operation: ToolOperation, call: Call, why: str) -> boo
     observation.window = _window(work, operation, call)
     work.observe(observation)
     operation.in_flight_until = None
+    if operation.unknown_since is not None:
+        # An earlier send may have taken effect all the same.
+        lose_outcome(work, operation, reason=observation.detail, event=RunEvent.LOSE_OUTCOME)
+        park_unknown(work, operation, seconds=STOPPED_SECONDS)
+        return False
     _take_back(work, operation, observation.detail)
     work.release(wake_in=0)
     return False

@@ -16,8 +16,9 @@ from uuid import UUID
 
 from runs.agents import Agent
 from runs.decisions import ToolCall
-from runs.gate import NEEDED, adopt, ask, judge
+from runs.gate import ask, asked_before
 from runs.intents import REPLAY, find_holders, name_intent
+from runs.judging import NEEDED, adopt, judge
 from runs.models import Approval, NeverSent, ToolOperation
 from runs.outcomes import end_unsent
 from runs.state import OperationEvent, RunEvent, RunState
@@ -149,7 +150,7 @@ def replace_operation(work: Work, operation: ToolOperation, approval: Approval) 
         work,
         proposed,
         spec,
-        approve=policy.approve or _asked_before(approval),
+        approve=policy.approve or asked_before(approval),
         why=f"proposed by {approval.proposed_by} in place of what was asked",
         instead_of=approval,
         proposer=(approval.proposed_by, approval.proposed_by_user_id),
@@ -160,16 +161,6 @@ def _drop_call(work: Work) -> None:
     if work.state is not RunState.WAITING_FOR_APPROVAL:
         work.move(RunEvent.HOLD)
     work.move(RunEvent.DENY, "what was proposed in its place cannot be sent")
-
-
-def _asked_before(approval: Approval) -> Approve:
-    return Approve(
-        groups=tuple(approval.groups),
-        quorum=approval.quorum,
-        approve_by=approval.approve_by - approval.requested_at,
-        execute_by=approval.execute_within,
-        escalate_to=tuple(approval.escalate_to),
-    )
 
 
 def _name(work: Work, *, tool: str, ordinal: int, revision: int) -> ToolOperation:
@@ -227,6 +218,8 @@ def _plan_repeat(
             operation.policy_rule = rule
             work.move_operation(operation, OperationEvent.INTEND, rule)
         case "ask":
+            if denied := _find_denial(work, operation):
+                return _refuse(work, operation, denied, rule=rule, why=NeverSent.DENIED)
             operation.policy_outcome = NEEDED
             operation.policy_rule = rule
             ask(work, operation, spec, approve=approve or Approve())

@@ -22,9 +22,11 @@ from runs.evidence import (
     observe_look_up,
     read_settling,
 )
-from runs.gate import NEEDED, STOPPED_SECONDS, find_stop_now
+from runs.gate import STOPPED_SECONDS
+from runs.judging import NEEDED, find_stop_now
 from runs.lease import margin_seconds
 from runs.models import TEXT_LIMIT, Incident, Notice, ToolObservation, ToolOperation
+from runs.objections import find_recovery_objection
 from runs.operations import (
     KEY_MARGIN,
     LEASE_TOO_SHORT,
@@ -106,6 +108,9 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
             if stop := find_stop_now(work, spec):
                 operation.error = bound_text(f"not sent again yet: {stop}", TEXT_LIMIT)
                 park_unknown(work, operation, seconds=STOPPED_SECONDS)
+                return False
+            if changed := find_recovery_objection(operation, spec):
+                need_person(work, operation, why=changed, wake_in=_ask_on(facts))
                 return False
             if _needs_new_signature(operation, answer):
                 establish_not_sent(work, operation, reason="not found, and settled: not executed")

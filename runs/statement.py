@@ -87,11 +87,11 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         add_approval(n, asked, parts, values)
     for n, (approval_id, status) in enumerate(change.ended_approvals.items()):
         values[f"ended{n}_id"], values[f"ended{n}_status"] = approval_id, status.value
-        parts.append(ended_approval_part(n))
+        parts.append(ended_approval_part(n, approval_id in change.returned_approvals))
     if change.spent_approvals:
         parts.append(SPEND_APPROVALS)
-    if change.returned_approvals:
-        values["returned"] = text_array(str(one) for one in change.returned_approvals)
+    if returned := change.returned_approvals - change.ended_approvals.keys():
+        values["returned"] = text_array(str(one) for one in returned)
         parts.append(RETURN_APPROVALS)
     for n, notice in enumerate(change.notices):
         add_notice(n, notice, parts, values)

@@ -66,14 +66,28 @@ def _new_approval_part(n: int) -> str:
 
 
 @cache
-def ended_approval_part(n: int) -> str:
+def ended_approval_part(n: int, is_returned: bool) -> str:
+    """End what still has force, and tell of it; a row is written by one part of a statement.
+
+    Not one that is spent, unless the same change gives it back.
+    """
+    force = "runs_approval.status = 'approved'"
+    if not is_returned:
+        force += " AND runs_approval.spent_at IS NULL"
     return f"""ended{n} AS (
         UPDATE runs_approval SET status = %(ended{n}_status)s::text,
-               decided_at = COALESCE(decided_at, statement_timestamp())
+               decided_at = COALESCE(decided_at, statement_timestamp()),
+               spent_at = NULL, spent_under = NULL
         FROM held
         WHERE runs_approval.id = %(ended{n}_id)s::uuid
-          AND (runs_approval.status = 'pending'
-               OR runs_approval.status = 'approved' AND runs_approval.spent_at IS NULL))"""
+          AND (runs_approval.status = 'pending' OR {force})
+        RETURNING runs_approval.id, runs_approval.operation_id, runs_approval.run_id),
+    told_end{n} AS (
+        INSERT INTO runs_notice (event_id, kind, run_id, operation_id, approval_id, status)
+        SELECT 'approval.decided:' || id || ':' || %(ended{n}_status)s::text, 'approval.decided',
+               run_id, operation_id, id, %(ended{n}_status)s::text
+        FROM ended{n}
+        ON CONFLICT (event_id) DO NOTHING)"""
 
 
 MAY_BE_SPENT: Final = """

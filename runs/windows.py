@@ -32,7 +32,7 @@ def read_window(work: Work, operation: ToolOperation, query: WindowQuery) -> Win
     """The window that ends now, the call itself included. Raises ValueError for no amount."""
     sent = ToolOperation.objects.filter(
         tool=query.tool,
-        first_sent_at__gte=Now() - timedelta(seconds=query.seconds),
+        last_sent_at__gte=Now() - timedelta(seconds=query.seconds),
         status__in=COUNTED,
     ).exclude(effect_type=EffectType.READ)
     match query.by:

@@ -12,10 +12,12 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic_core import to_jsonable_python
 
 from tools.errors import RuleFailed
 from tools.redaction import bound_text
@@ -100,7 +102,9 @@ def check_expression(
 def as_cel(value: Any) -> Any:
     """A Python value as the library takes it. Raises ValueError where none is the same."""
     match value:
-        case None | bool() | int() | timedelta():
+        case Enum():
+            return as_cel(value.value)
+        case None | bool() | int() | str() | timedelta():
             return value
         case float():
             if not math.isfinite(value):
@@ -120,8 +124,11 @@ def as_cel(value: Any) -> Any:
             return {str(key): as_cel(item) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
             return [as_cel(item) for item in value]
+        case SecretStr() | SecretBytes():
+            raise ValueError("a secret can be compared with nothing")
         case _:
-            return str(value)
+            # As it is stored and sent; raises for what has no such form.
+            return to_jsonable_python(value)
 
 
 def _exact_double(value: Decimal) -> float:

@@ -12,6 +12,7 @@ does not check what a policy says: `approvals.policies` does before it is saved.
 from datetime import timedelta
 from typing import Final
 
+import pgtrigger
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -119,6 +120,8 @@ LONGEST_WINDOW: Final = timedelta(hours=24)
 POLICY_VERSION_IS_UNIQUE: Final = "policy_version_is_unique"
 
 
+# Not in Meta: this app is used without `pgtrigger` installed too, by receivers of calls.
+@pgtrigger.register(*POLICY_TRIGGERS)
 class ToolPolicy(models.Model):
     """One version of one policy, or of one switch that stops sending.
 
@@ -193,7 +196,6 @@ class ToolPolicy(models.Model):
                 & (Q(tool="") | Q(provider="")),
             ),
         ]
-        triggers = POLICY_TRIGGERS
 
     def __str__(self) -> str:
         return f"{self.name} v{self.version}"

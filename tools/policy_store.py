@@ -13,13 +13,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tools.declarations import Approve
-from tools.models import ToolPolicy
 from tools.policy_rules import Judge, PolicyOutcome, PolicyRule, Stop
 
+if TYPE_CHECKING:
+    # Tools are declared, and their rules judged, before Django is ready.
+    from tools.models import ToolPolicy
+
 NOT_LOADED: Final = -1
+STOP: Final = "stop"
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,10 @@ def only(*rules: PolicyRule, stops: Sequence[Stop] = ()) -> Iterator[None]:
         _current = outside
 
 
-def newest_rows() -> list[ToolPolicy]:
+def newest_rows() -> "list[ToolPolicy]":
     """The newest version of every policy and stop, retired ones included, by name."""
+    from tools.models import ToolPolicy
+
     newest = ToolPolicy.objects.order_by("-name", "-version").distinct("name")
     return sorted(newest, key=lambda row: row.name)
 
@@ -95,12 +101,12 @@ def _load() -> PolicySet:
     active = [row for row in rows if row.active]
     return PolicySet(
         generation=max((row.pk for row in rows), default=0),
-        rules=tuple(rule_of(row) for row in active if row.outcome != ToolPolicy.Outcome.STOP),
-        stops=tuple(_stop_of(row) for row in active if row.outcome == ToolPolicy.Outcome.STOP),
+        rules=tuple(rule_of(row) for row in active if row.outcome != STOP),
+        stops=tuple(_stop_of(row) for row in active if row.outcome == STOP),
     )
 
 
-def rule_of(row: ToolPolicy) -> PolicyRule:
+def rule_of(row: "ToolPolicy") -> PolicyRule:
     """What a row that is no stop says."""
     return PolicyRule(
         name=row.name,
@@ -125,7 +131,7 @@ def rule_of(row: ToolPolicy) -> PolicyRule:
     )
 
 
-def _stop_of(row: ToolPolicy) -> Stop:
+def _stop_of(row: "ToolPolicy") -> Stop:
     return Stop(
         tool=row.tool,
         provider=row.provider,

@@ -8,6 +8,7 @@ What came of each is shown.
 Does not deny: a denial needs a reason of its own.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -164,21 +165,26 @@ def _results(answers: Sequence[tuple[Approval, Answer]]) -> Table:
     return Table(
         headers=("action", "came to", "why"),
         rows=[
-            [link(request_url(approval.pk), say_action(approval.operation)), *_came_to(answer)]
+            [
+                link(request_url(approval.pk), say_action(approval.operation)),
+                *_came_to(approval, answer),
+            ]
             for approval, answer in answers
         ],
         title="What came of each",
     )
 
 
-def _came_to(answer: Answer) -> tuple[Cell, Cell]:
+def _came_to(approval: Approval, answer: Answer) -> tuple[Cell, Cell]:
     if answer.refusal is not None:
         shown = format_html(
             '<span data-refused="{}">{}</span>',
             answer.refusal.kind,
             badge("Not signed", "danger"),
         )
-        return shown, line(answer.refusal.text, 500)
+        # Which one it is stands beside it.
+        why = re.sub(rf"\bapproval {approval.pk}", "it", answer.refusal.text, flags=re.IGNORECASE)
+        return shown, line(why[:1].upper() + why[1:], 500)
     assert answer.approval is not None
     said = "It was signed before, by this same list." if answer.was_heard else ""
     if answer.approval.status == Approval.Status.PENDING:

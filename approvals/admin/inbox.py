@@ -154,8 +154,7 @@ def _address(**query: str) -> str:
 def _table(rows: Any, *, choosing: bool, with_status: bool) -> Table:
     headers = [
         *(["choose"] if choosing else []),
-        *("action", "tool", "asked for by"),
-        *("asked", "time left", "signatures"),
+        *("action", "asked for by", "asked", "time left", "signatures"),
         *(["status"] if with_status else []),
     ]
     return Table(
@@ -169,8 +168,12 @@ def _row(row: Approval, *, choosing: bool, with_status: bool) -> list[Cell]:
     said = say_action(row.operation)
     cells: list[Cell] = [_box(row, said)] if choosing else []
     cells += [
-        format_html('<a class="ao-link" href="{}">{}</a>', request_url(row.pk), said),
-        line(row.operation.tool, 60),
+        format_html(
+            '<a class="ao-link" href="{}">{}</a> <small>{}</small>',
+            request_url(row.pk),
+            said,
+            line(row.operation.tool, 60),
+        ),
         line(row.requester, 60),
         when(row.requested_at),
         _left(row),

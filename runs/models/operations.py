@@ -151,8 +151,8 @@ class ToolOperation(models.Model):
             # What a policy counts in a window; set once, with the row, in the steady path.
             models.Index(
                 name="operation_sent",
-                fields=["tool", "first_sent_at"],
-                condition=Q(first_sent_at__isnull=False) & ~Q(effect_type=EffectType.READ),
+                fields=["tool", "last_sent_at"],
+                condition=Q(last_sent_at__isnull=False) & ~Q(effect_type=EffectType.READ),
             ),
             # Parked before their send: nearly empty, since the steady path never stays here.
             models.Index(

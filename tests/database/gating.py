@@ -56,6 +56,15 @@ def sign(run: AgentRun) -> Approval:
     return say(request_of(run), person())
 
 
+def run_out_unused(run: AgentRun) -> None:
+    """Let the time pass in which what was signed had to be sent."""
+    tamper(
+        "UPDATE runs_approval SET execute_by = statement_timestamp() - interval '1 s'"
+        " WHERE id = %s",
+        request_of(run).id,
+    )
+
+
 def operations_of(run: AgentRun) -> list[ToolOperation]:
     return list(run.operations.order_by("step_number", "ordinal", "revision"))
 

@@ -112,6 +112,13 @@ def test_a_secret_in_a_reason_is_not_stored(start: Start) -> None:
     assert Verdict.objects.get().reason == "card [redacted] is stolen"
 
 
+def test_why_it_was_asked_anew_is_kept_unless_the_decider_gives_a_reason(start: Start) -> None:
+    run = held_run(start)
+    approval = ask(run, reason="changed since it was signed: arguments.amount")
+    assert say(approval, person()).reason == "changed since it was signed: arguments.amount"
+    assert say(ask(run, reason="changed"), person(), reason="seen").reason == "seen"
+
+
 # -- Too late --------------------------------------------------------------------------
 
 

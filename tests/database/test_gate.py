@@ -20,6 +20,7 @@ from tests.database.gating import (
     pay_and_tell,
     request_of,
     requests_of,
+    run_out_unused,
     sign,
     tamper,
 )
@@ -188,7 +189,7 @@ def test_a_tool_whose_arguments_changed_is_asked_about_anew(start: Start) -> Non
 def test_a_signature_that_ran_out_unused_is_asked_for_anew(start: Start) -> None:
     run, script = held(start)
     sign(run)
-    let_run_out(request_of(run), "execute_by")
+    run_out_unused(run)
     drive(run)
     assert script.calls == []
     assert requests_of(run) == [("superseded", False), ("pending", False)]
@@ -287,7 +288,14 @@ def _send_past_the_gate(run: AgentRun) -> None:
 
 def test_what_was_to_be_signed_never_changes(start: Start) -> None:
     run, _ = held(start)
-    for column, value in (("fingerprint", "v1:x"), ("quorum", 0), ("covered", "{}")):
+    for column, value in (
+        ("fingerprint", "v1:x"),
+        ("quorum", 0),
+        ("covered", "{}"),
+        ("rule", "none"),
+        ("escalate_to", '["anybody"]'),
+        ("execute_within", "30 days"),
+    ):
         with pytest.raises(IntegrityError, match="cannot change"):
             change(f"UPDATE runs_approval SET {column} = %s WHERE run_id = %s", value, run.id)
     say(request_of(run), person(), "deny")

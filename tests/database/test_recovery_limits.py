@@ -1,4 +1,4 @@
-"""Where recovery ends: a call that never comes back, and a tool that moved to another account."""
+"""Where recovery ends: a call that never comes back, a tool that moved, a fault of our own."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,6 +7,9 @@ from threading import Event
 
 import pytest
 
+from runs import events
+from runs.access import operator
+from runs.commands import cancel_run
 from runs.models import AgentRun
 from runs.state import RunState
 from tests.database.kit import (
@@ -15,6 +18,7 @@ from tests.database.kit import (
     ON_DATABASE,
     PLAIN,
     Script,
+    ask,
     call_once,
     change,
     drive,
@@ -172,3 +176,32 @@ def test_what_its_own_account_said_is_recorded_although_the_tool_has_moved(start
         scripted_tool(provider=ELSEWHERE)
         drive(run)
     assert (run.state, run.result) == (RunState.COMPLETED, "heard late")
+
+
+# -- A fault of our own -------------------------------------------------------------------------
+
+
+def test_a_run_that_was_set_aside_keeps_its_date_although_a_cancel_came_meanwhile(
+    start: Start,
+) -> None:
+    """What fails whenever it is claimed must not be claimed at once for being cancelled."""
+    run = start(decider=call_once())
+    failed: list[events.Event] = []
+
+    def fail(event: events.Event) -> None:
+        if event.name is events.Name.COMMIT_STARTING and not failed:
+            failed.append(event)
+            cancel_run(actor=operator(), run_id=run.id)
+            raise ZeroDivisionError
+
+    unsubscribe = events.subscribe(fail)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            drive(run)
+    finally:
+        unsubscribe()
+    run.refresh_from_db()
+    assert (run.state, run.lease_owner) == (RunState.READY, "")
+    assert ask("SELECT wake_at > now() + interval '30 s' FROM runs_agentrun WHERE id = %s", run.id)
+    drive_when_due(run)
+    assert run.state == RunState.CANCELLED

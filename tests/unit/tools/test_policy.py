@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import Enum, StrEnum
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from tools import Approve, Call, EffectType, policy_store, tool
 from tools.policy import check_expression, evaluate
@@ -202,3 +203,33 @@ def test_every_function_that_a_rule_may_use_exists(expression: str) -> None:
     assert check_expression(expression, ()) is None
     assert _outcome(expression) == "require_approval"
     assert _outcome(f"!({expression})") == "allow"
+
+
+class Currency(StrEnum):
+    EUR = "EUR"
+
+
+class Color(Enum):
+    RED = "red"
+
+
+def test_a_rule_compares_an_enumeration_by_its_value() -> None:
+    @tool(
+        effect_type=EffectType.IDEMPOTENT_WRITE,
+        approval_policy=Approve(when='color == "red" && currency == "EUR"'),
+    )
+    def paint(call: Call, color: Color, currency: Currency) -> None:
+        """Paint."""
+
+    spec: ToolSpec = paint.spec  # type: ignore[attr-defined]
+    policy = evaluate(spec, spec.validate({"color": "red", "currency": "EUR"}))
+    assert policy.outcome == "require_approval"
+
+
+def test_a_rule_over_a_secret_fails_closed() -> None:
+    @tool(effect_type=EffectType.IDEMPOTENT_WRITE, approval_policy=Approve(when='pin == "1"'))
+    def unlock(call: Call, pin: SecretStr) -> None:
+        """Unlock."""
+
+    spec: ToolSpec = unlock.spec  # type: ignore[attr-defined]
+    assert evaluate(spec, {"pin": "0"}).outcome == "require_approval"
