@@ -66,6 +66,7 @@ def present_approval(approval: Approval) -> shapes.Approval:
         ],
         decided_at=approval.decided_at,
         decided_by=approval.decided_by or None,
+        asked_because=scrub(approval.asked_because, operation.arguments, hidden),
         reason=scrub(approval.reason, operation.arguments, hidden),
         spent_at=approval.spent_at,
         proposed=proposed,

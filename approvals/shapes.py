@@ -66,7 +66,8 @@ class Approval(Shape):
     verdicts: list[VerdictGiven]
     decided_at: datetime | None
     decided_by: str | None
-    reason: str = Field(description="why it was denied, ran out or was asked anew")
+    asked_because: str = Field(description="what changed since the request that it supersedes")
+    reason: str = Field(description="why it was denied, or ended otherwise")
     spent_at: datetime | None = Field(description="when the send that it allowed began")
     proposed: Proposed | None
     supersedes: UUID | None

@@ -35,7 +35,7 @@ from django.db import (
 
 from runs import events
 from runs.change import Change
-from runs.errors import InsideTransaction, IntentTaken, LeaseLost
+from runs.errors import InsideTransaction, IntentTaken, LeaseLost, SignatureGone
 from runs.statement import POLICY_GENERATION, Held, build_statement
 
 INTENT_CONSTRAINT: Final = "operation_unique_intent"
@@ -60,7 +60,8 @@ def commit_if_held(held: Held, change: Change) -> Written:
     """Write `change` in one statement.
 
     Raises `LeaseLost` when the token is not current, `IntentTaken` when a new operation's
-    intent is held by another; nothing is written then.
+    intent is held by another, `SignatureGone` when a signature cannot be spent any more; nothing
+    is written then.
     """
     events.emit(events.Name.COMMIT_STARTING, run_id=held.run_id, fence_token=held.fence_token)
     require_no_transaction()
@@ -81,6 +82,8 @@ def commit_if_held(held: Held, change: Change) -> Written:
                 raise
             time.sleep(delay)
     if written is None:
+        if change.spent_approvals and _is_still_held(held):
+            raise SignatureGone(run_id=str(held.run_id))
         raise LeaseLost(run_id=str(held.run_id), fence_token=held.fence_token)
     events.emit(events.Name.COMMIT_DONE, run_id=held.run_id, fence_token=held.fence_token)
     return written
@@ -162,6 +165,15 @@ def _numbered(sql: str) -> tuple[bytes, list[str]]:
 
 
 _NAMED: Final = re.compile(r"%\((\w+)\)s")
+
+
+def _is_still_held(held: Held) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM runs_agentrun WHERE id = %s AND version = %s AND fence_token = %s",
+            [held.run_id, held.version, held.fence_token],
+        )
+        return cursor.fetchone() is not None
 
 
 def _read_back(held: Held) -> Written | None:

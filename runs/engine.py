@@ -24,7 +24,7 @@ from runs.context import encode_checkpoint
 from runs.deciding import MAX_FAILURES, decide, plan_again
 from runs.decisions import CallTools, Fail, Finish
 from runs.endings import cancel, fail, finish
-from runs.errors import IntentTaken, LeaseLost, UndecodableDecision
+from runs.errors import IntentTaken, LeaseLost, SignatureGone, UndecodableDecision
 from runs.gate import find_approval, follow_verdict
 from runs.intents import is_replay, replay
 from runs.late import keep_as_late_evidence
@@ -149,9 +149,9 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
         try:
             if not _carry_out(work):
                 return None
-        except IntentTaken:
-            if work.change.decision is None:
-                # What a person proposed collided: nothing was written, so it is read anew.
+        except (IntentTaken, SignatureGone) as error:
+            if isinstance(error, SignatureGone) or work.change.decision is None:
+                # Nothing was written: what a signature or a proposal met is read anew.
                 work.change = Change()
                 return work.release(wake_in=0)
             assert agent is not None, "whoever planned the calls knows their agent"

@@ -17,6 +17,7 @@ RunsError
 ├── RunHeld              a worker holds the run at this moment
 ├── UndecodableDecision  a stored decision has an unknown form
 ├── DeciderUnavailable   the agent's decider cannot be asked here
+├── SignatureGone        a signature that a change would spend can be spent no more
 ├── IntentTaken          another operation holds the intent of a planned one
 └── InsideTransaction    a lease holder's commit was tried inside a transaction
 """
@@ -174,6 +175,14 @@ class InsideTransaction(RunsError):
             "Claims and commits of a run stand alone: inside a transaction they would not be "
             "durable before the call that follows. Leave transaction.atomic() first."
         )
+
+
+class SignatureGone(RunsError):
+    """Raised to the engine alone, which gives the run back to be judged anew."""
+
+    def __init__(self, *, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"A signature that run {run_id} would spend ran out at this moment.")
 
 
 class IntentTaken(RunsError):

@@ -107,7 +107,7 @@ def ask(
         escalate_to=list(approve.escalate_to),
         execute_within=approve.execute_by,
         supersedes_id=instead_of.id if instead_of is not None else None,
-        reason=bound_text("; ".join(part for part in (why, problem) if part), TEXT_LIMIT),
+        asked_because=bound_text("; ".join(one for one in (why, problem) if one), TEXT_LIMIT),
     )
     work.change.new_approvals.append(_with_dates(approval, approve))
     if instead_of is not None:
@@ -172,7 +172,7 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | Tu
             return Turned(is_settled=True)
         case "allow" if not is_asked_anyhow:
             if operation.policy_outcome == NEEDED:
-                drop_approval(work, operation)
+                drop_approval(work, operation, Status.SUPERSEDED)
             adopt(operation, policy)
             return Admitted(None)
     return _require_signature(work, operation, spec, policy)

@@ -69,7 +69,7 @@ def commit_if_proven(work: Work, operation: ToolOperation) -> bool:
     commit_operation(
         work, operation, result=proof.result, external_ref=proof.external_ref, reason=reason
     )
-    drop_approval(work, operation)
+    drop_approval(work, operation, Approval.Status.SUPERSEDED)
     return True
 
 
@@ -116,10 +116,17 @@ def end_unsent(
     work.move_operation(operation, event, operation.error)
 
 
-def drop_approval(work: Work, operation: ToolOperation) -> None:
-    """Plan the end of a request whose operation will not be sent under it."""
+def drop_approval(
+    work: Work,
+    operation: ToolOperation,
+    status: Approval.Status = Approval.Status.CANCELLED,
+) -> None:
+    """Plan the end of a request under which its operation will not be sent.
+
+    SUPERSEDED where the effect is there all the same, or needs no signature any more.
+    """
     if operation.approval_id is not None:
-        work.change.ended_approvals[operation.approval_id] = Approval.Status.CANCELLED
+        work.change.ended_approvals[operation.approval_id] = status
 
 
 def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: RunEvent) -> None:

@@ -135,11 +135,14 @@ def replace_operation(work: Work, operation: ToolOperation, approval: Approval) 
         _refuse(work, proposed, str(error), rule="invalid call", why=NeverSent.INVALID)
         return _drop_call(work)
     proposed.arguments_digest = digest(proposed.arguments)
-    if intent is not None and intent != held and (other := find_holders([intent])):
-        proposed.repeats_id = other[intent]
-        _refuse(work, proposed, f"operation {other[intent]} has the same intent", rule="repeated")
-        return _drop_call(work)
-    proposed.holds_intent = intent
+    if intent is not None and intent != held and (holders := find_holders([intent])):
+        proposed.repeats_id = holders[intent]
+        if spec.on_repeated_intent != "ask":
+            rule = f"operation {holders[intent]} has the same intent"
+            _refuse(work, proposed, rule, rule=rule)
+            return _drop_call(work)
+    else:
+        proposed.holds_intent = intent
     policy = judge(work, proposed, spec)
     adopt(proposed, policy)
     if policy.outcome == "refuse":
@@ -222,7 +225,8 @@ def _plan_repeat(
                 return _refuse(work, operation, denied, rule=rule, why=NeverSent.DENIED)
             operation.policy_outcome = NEEDED
             operation.policy_rule = rule
-            ask(work, operation, spec, approve=approve or Approve())
+            approve = approve or spec.approval_policy or Approve()
+            ask(work, operation, spec, approve=approve)
         case "refuse":
             return _refuse(work, operation, f"refused: {rule}", rule=rule)
         case _ as never:

@@ -148,9 +148,8 @@ def _run_part(change: Change, values: dict[str, Any]) -> str:
                   cancel_requested_at, cancel_requested_by)"""
 
 
-# Told by every commit, so that a send never leaves under policies that are not the newest:
-# the newest row of an append-only table, by its primary key.
-POLICY_GENERATION: Final = "(SELECT COALESCE(max(id), 0) FROM tools_toolpolicy)"
+# Told by every commit, so that a send never leaves under policies that are not the newest.
+POLICY_GENERATION: Final = "runs_policy_generation()"
 
 _RUN_TYPES: Final = {
     "state": "text",

@@ -22,6 +22,7 @@ _ASKED: Final = {
     "fingerprint": "text",
     "covered": "jsonb",
     "rule": "text",
+    "asked_because": "text",
     "policy_version": "text",
     "resource_version": "text",
     "requester": "text",
@@ -47,7 +48,6 @@ def add_approval(n: int, asked: NewApproval, parts: list[str], values: dict[str,
         values[f"asked{n}_{name}"] = encode_json(value) if kind == "jsonb" else value
     for name in _DATES.values():
         values[f"asked{n}_{name}"] = getattr(asked, name)
-    values[f"asked{n}_reason"] = approval.reason
     parts.append(_new_approval_part(n))
 
 
@@ -62,7 +62,7 @@ def _new_approval_part(n: int) -> str:
         INSERT INTO runs_approval
             (run_id, {", ".join(_ASKED)}, {", ".join(_DATES)}, reason, decided_by,
              proposed_by)
-        SELECT held.id, {fields}, {dates}, %(asked{n}_reason)s::text, '', '' FROM held)"""
+        SELECT held.id, {fields}, {dates}, '', '', '' FROM held)"""
 
 
 @cache

@@ -250,6 +250,9 @@ def _approval_of_edge(row: Transition, around: _Around) -> Approval | None:
     asked = [
         one for one in around.approvals.get(row.operation_id, ()) if one.requested_at <= row.at
     ]
+    if row.event == OperationEvent.SEND:
+        # Under no other than the one that it spent.
+        asked = [one for one in asked if one.spent_under == row.fence_token]
     return asked[-1] if asked else None
 
 

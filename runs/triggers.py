@@ -38,6 +38,13 @@ BEGIN
     RETURN state IN ({_list(sorted(UNDATED_STATES))});
 END $$;
 
+-- Volatile, so that it sees what was committed while its statement waited for a lock.
+CREATE OR REPLACE FUNCTION runs_policy_generation() RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    RETURN (SELECT COALESCE(max(id), 0) FROM tools_toolpolicy);
+END $$;
+
 CREATE OR REPLACE FUNCTION runs_operation_is_dated(
     status text, attempts int, fence_token bigint, first_sent_at timestamptz,
     unknown_since timestamptz, settled_at timestamptz
@@ -204,14 +211,15 @@ OPERATION_TRIGGERS: Final = [
         when=pgtrigger.After,
         operation=pgtrigger.Insert | pgtrigger.Update,
         condition=pgtrigger.Condition(
-            "NEW.status = 'RUNNING' AND NEW.policy_outcome = 'require_approval'"
+            "NEW.status IN ('RUNNING', 'COMMITTED') AND NEW.policy_outcome = 'require_approval'"
         ),
         timing=pgtrigger.Deferred,
         func="""
+            -- What is committed may have been asked about anew since the send that proves it.
             IF NOT EXISTS (
                 SELECT 1 FROM runs_approval
-                WHERE id = NEW.approval_id AND operation_id = NEW.id
-                  AND status = 'approved' AND spent_at IS NOT NULL
+                WHERE operation_id = NEW.id AND spent_at IS NOT NULL AND status = 'approved'
+                  AND (id = NEW.approval_id OR NEW.status = 'COMMITTED')
             ) THEN
                 RAISE EXCEPTION 'operation %: sent without a signature', NEW.id
                     USING ERRCODE = 'check_violation';
@@ -228,6 +236,7 @@ APPROVAL_IDENTITY: Final = (
     "fingerprint",
     "covered",
     "rule",
+    "asked_because",
     "policy_version",
     "resource_version",
     "requester",

@@ -36,11 +36,13 @@ def make_due(run_id: UUID, *, operation_id: str | None = None) -> None:
 
 
 def make_prepared_due(*, tool: str = "", provider: str = "") -> int:
-    """Have every run looked at now whose next call, of this tool or provider, is yet to be sent.
+    """Have every run looked at now whose next call, of this tool or provider, is yet to be sent,
+    perhaps for another time.
 
     For whoever lets sending go on. Returns how many; the sweep tells the workers.
     """
-    parked = ToolOperation.objects.filter(status=OperationStatus.PREPARED)
+    unsent = (OperationStatus.PREPARED, OperationStatus.UNKNOWN)
+    parked = ToolOperation.objects.filter(status__in=unsent)
     if tool:
         parked = parked.filter(tool=tool)
     if provider:

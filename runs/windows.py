@@ -5,7 +5,8 @@ the window and may have taken effect. Judged again after its own intent is commi
 sees every other that was committed earlier, so of calls that race over a limit at least as
 many are held as are too many.
 
-Does not count reads, and does not count what was refused, rejected or never sent.
+Does not count reads, nor what was refused, rejected or never sent. A negative amount makes
+no room for another one.
 """
 
 from datetime import timedelta
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from django.db.models import Case, Count, DecimalField, Q, Sum, When
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast, Now
+from django.db.models.functions import Cast, Greatest, Now
 
 from runs.models import ToolOperation
 from runs.state import OperationStatus
@@ -46,10 +47,11 @@ def read_window(work: Work, operation: ToolOperation, query: WindowQuery) -> Win
     if not query.money:
         return Window(count=sent.count() + 1, total=Decimal(0))
     text = KeyTextTransform(query.money, "arguments")
+    positive = Greatest(Cast("text", _Numeric()), Decimal(0))
     found = sent.annotate(text=text).aggregate(
         count=Count("id"),
         amounts=Count("id", filter=Q(text__regex=AMOUNT)),
-        total=Sum(Case(When(text__regex=AMOUNT, then=Cast("text", _Numeric())))),
+        total=Sum(Case(When(text__regex=AMOUNT, then=positive))),
     )
     if found["amounts"] < found["count"]:
         raise ValueError(f"{query.money} of a call in the window is no amount")
@@ -79,4 +81,4 @@ def _amount(operation: ToolOperation, name: str) -> Decimal:
         raise ValueError(f"{name} is no amount") from error
     if not amount.is_finite():
         raise ValueError(f"{name} is no amount")
-    return amount
+    return max(amount, Decimal(0))

@@ -126,9 +126,7 @@ def show(
         "news": news_for(approval) if not is_open else [],
         "arguments": arguments_of(operation),
         "differences": _differences(approval),
-        "asked_anew": line(without_secrets(approval.reason, operation), PARAGRAPH)
-        if approval.supersedes_id
-        else "",
+        "because": _because(approval),
         "facts": _facts(request, approval),
         "objective": visible(without_secrets(approval.run.objective, operation)[:TEXT_LIMIT]),
         "started_by": line(approval.run.created_by, 100),
@@ -264,6 +262,12 @@ def _differences(approval: Approval) -> Table | None:
         return None
     before = Approval.objects.select_related("operation").get(pk=approval.supersedes_id)
     return what_changed(before, approval, title="What is different from what was asked before")
+
+
+def _because(approval: Approval) -> str:
+    """What changed since it was asked before, or could not be read; empty for neither."""
+    said = approval.asked_because
+    return line(without_secrets(said, approval.operation), PARAGRAPH) if said else ""
 
 
 def _has_signed(request: HttpRequest, approval: Approval) -> bool:

@@ -110,7 +110,7 @@ class Story:
         resume_sending(actor=operator("demo"), tool=REFUND, reason="the door is closed")
         run = self.teller.wait(run["id"], lambda seen: _is_asked_anew(self.teller, seen))
         anew = self.teller.request_of(run["id"])
-        say(f"asked anew: {anew['reason']}")
+        say(f"asked anew: {anew['asked_because']}")
         claim(anew["supersedes"] == asked["id"], "the signature has no force any more")
         claim(self._refunds(asked) == [], "nothing was sent to the provider")
         self._answer(anew, verdict="deny", reason="this is not what was asked for")

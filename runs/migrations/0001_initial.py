@@ -30,6 +30,13 @@ BEGIN
     RETURN state IN ('CANCELLED', 'COMPLETED', 'FAILED', 'WAITING', 'WAITING_FOR_APPROVAL', 'WAITING_FOR_RESOLUTION');
 END $$;
 
+-- Volatile, so that it sees what was committed while its statement waited for a lock.
+CREATE OR REPLACE FUNCTION runs_policy_generation() RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    RETURN (SELECT COALESCE(max(id), 0) FROM tools_toolpolicy);
+END $$;
+
 CREATE OR REPLACE FUNCTION runs_operation_is_dated(
     status text, attempts int, fence_token bigint, first_sent_at timestamptz,
     unknown_since timestamptz, settled_at timestamptz
@@ -47,6 +54,7 @@ END $$;
 """
 
 DROP_CHECKS = """
+DROP FUNCTION IF EXISTS runs_policy_generation();
 DROP FUNCTION IF EXISTS runs_is_legal_edge(text, text, text, text);
 DROP FUNCTION IF EXISTS runs_may_be_undated(text);
 DROP FUNCTION IF EXISTS runs_operation_is_dated(
@@ -121,11 +129,12 @@ class Migration(migrations.Migration):
             name='Approval',
             fields=[
                 ('id', models.UUIDField(default=uuid_utils.compat.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('status', models.CharField(choices=[('pending', 'Waits for signatures'), ('approved', 'Signed by all who must'), ('denied', 'Refused by a person'), ('expired', 'Ran out before anybody decided'), ('cancelled', 'Its run was cancelled'), ('superseded', 'The action or its rules changed: asked anew, or not at all')], default='pending', max_length=16)),
+                ('status', models.CharField(choices=[('pending', 'Waits for signatures'), ('approved', 'Signed by all who must'), ('denied', 'Refused by a person'), ('expired', 'Ran out before anybody decided'), ('cancelled', 'Its run was cancelled, or the call will not be sent'), ('superseded', 'Another request took its place, or none is needed any more')], default='pending', max_length=16)),
                 ('fingerprint', models.CharField(max_length=80)),
                 ('covered', models.JSONField(help_text='what the fingerprint is made from: runs.fingerprint')),
                 ('rule', models.TextField(help_text='which rule asked, and why')),
                 ('policy_version', models.CharField(max_length=64)),
+                ('asked_because', models.TextField(blank=True, help_text='what changed since the request that it supersedes')),
                 ('resource_version', models.CharField(blank=True, max_length=255)),
                 ('requester', models.CharField(help_text='who proposed it, and may not sign', max_length=100)),
                 ('groups', models.JSONField(default=list, help_text='each must be represented by a signer')),
@@ -482,7 +491,7 @@ class Migration(migrations.Migration):
         ),
         pgtrigger.migrations.AddTrigger(
             model_name='tooloperation',
-            trigger=pgtrigger.compiler.Trigger(name='operation_sent_as_approved', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (NEW.status = 'RUNNING' AND NEW.policy_outcome = 'require_approval')", constraint='CONSTRAINT', func="\n            IF NOT EXISTS (\n                SELECT 1 FROM runs_approval\n                WHERE id = NEW.approval_id AND operation_id = NEW.id\n                  AND status = 'approved' AND spent_at IS NOT NULL\n            ) THEN\n                RAISE EXCEPTION 'operation %: sent without a signature', NEW.id\n                    USING ERRCODE = 'check_violation';\n            END IF;\n            RETURN NULL;\n        ", hash='7aa1315be82978956d8f44ba8b784dd4180a4b30', operation='INSERT OR UPDATE', pgid='pgtrigger_operation_sent_as_approved_ef303', table='runs_tooloperation', timing='DEFERRABLE INITIALLY DEFERRED', when='AFTER')),
+            trigger=pgtrigger.compiler.Trigger(name='operation_sent_as_approved', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (NEW.status IN ('RUNNING', 'COMMITTED') AND NEW.policy_outcome = 'require_approval')", constraint='CONSTRAINT', func="\n            -- What is committed may have been asked about anew since the send that proves it.\n            IF NOT EXISTS (\n                SELECT 1 FROM runs_approval\n                WHERE operation_id = NEW.id AND spent_at IS NOT NULL AND status = 'approved'\n                  AND (id = NEW.approval_id OR NEW.status = 'COMMITTED')\n            ) THEN\n                RAISE EXCEPTION 'operation %: sent without a signature', NEW.id\n                    USING ERRCODE = 'check_violation';\n            END IF;\n            RETURN NULL;\n        ", hash='06310419ebb7b9c96ccef2a1af2a0d12aec5cc3d', operation='INSERT OR UPDATE', pgid='pgtrigger_operation_sent_as_approved_ef303', table='runs_tooloperation', timing='DEFERRABLE INITIALLY DEFERRED', when='AFTER')),
         ),
         migrations.AddIndex(
             model_name='toolobservation',
@@ -570,7 +579,7 @@ class Migration(migrations.Migration):
         ),
         pgtrigger.migrations.AddTrigger(
             model_name='approval',
-            trigger=pgtrigger.compiler.Trigger(name='approval_keeps_what_was_signed', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (NEW.id IS DISTINCT FROM OLD.id OR NEW.operation_id IS DISTINCT FROM OLD.operation_id OR NEW.run_id IS DISTINCT FROM OLD.run_id OR NEW.fingerprint IS DISTINCT FROM OLD.fingerprint OR NEW.covered IS DISTINCT FROM OLD.covered OR NEW.rule IS DISTINCT FROM OLD.rule OR NEW.policy_version IS DISTINCT FROM OLD.policy_version OR NEW.resource_version IS DISTINCT FROM OLD.resource_version OR NEW.requester IS DISTINCT FROM OLD.requester OR NEW.groups IS DISTINCT FROM OLD.groups OR NEW.quorum IS DISTINCT FROM OLD.quorum OR NEW.escalate_to IS DISTINCT FROM OLD.escalate_to OR NEW.execute_within IS DISTINCT FROM OLD.execute_within OR NEW.requested_at IS DISTINCT FROM OLD.requested_at OR NEW.approve_by IS DISTINCT FROM OLD.approve_by)', func="RAISE EXCEPTION 'approval %: what was to be signed cannot change', OLD.id USING ERRCODE = 'check_violation';", hash='d9608273a6da9860b988ffd3704ca06ace166e75', operation='UPDATE OF "id", "operation_id", "run_id", "fingerprint", "covered", "rule", "policy_version", "resource_version", "requester", "groups", "quorum", "escalate_to", "execute_within", "requested_at", "approve_by"', pgid='pgtrigger_approval_keeps_what_was_signed_dd0c6', table='runs_approval', when='BEFORE')),
+            trigger=pgtrigger.compiler.Trigger(name='approval_keeps_what_was_signed', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (NEW.id IS DISTINCT FROM OLD.id OR NEW.operation_id IS DISTINCT FROM OLD.operation_id OR NEW.run_id IS DISTINCT FROM OLD.run_id OR NEW.fingerprint IS DISTINCT FROM OLD.fingerprint OR NEW.covered IS DISTINCT FROM OLD.covered OR NEW.rule IS DISTINCT FROM OLD.rule OR NEW.asked_because IS DISTINCT FROM OLD.asked_because OR NEW.policy_version IS DISTINCT FROM OLD.policy_version OR NEW.resource_version IS DISTINCT FROM OLD.resource_version OR NEW.requester IS DISTINCT FROM OLD.requester OR NEW.groups IS DISTINCT FROM OLD.groups OR NEW.quorum IS DISTINCT FROM OLD.quorum OR NEW.escalate_to IS DISTINCT FROM OLD.escalate_to OR NEW.execute_within IS DISTINCT FROM OLD.execute_within OR NEW.requested_at IS DISTINCT FROM OLD.requested_at OR NEW.approve_by IS DISTINCT FROM OLD.approve_by)', func="RAISE EXCEPTION 'approval %: what was to be signed cannot change', OLD.id USING ERRCODE = 'check_violation';", hash='e5d23665a8f356067ce1b58519aec0dac9f513a2', operation='UPDATE OF "id", "operation_id", "run_id", "fingerprint", "covered", "rule", "asked_because", "policy_version", "resource_version", "requester", "groups", "quorum", "escalate_to", "execute_within", "requested_at", "approve_by"', pgid='pgtrigger_approval_keeps_what_was_signed_dd0c6', table='runs_approval', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
             model_name='approval',

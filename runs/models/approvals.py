@@ -29,8 +29,8 @@ class Approval(models.Model):
         APPROVED = "approved", "Signed by all who must"
         DENIED = "denied", "Refused by a person"
         EXPIRED = "expired", "Ran out before anybody decided"
-        CANCELLED = "cancelled", "Its run was cancelled"
-        SUPERSEDED = "superseded", "The action or its rules changed: asked anew, or not at all"
+        CANCELLED = "cancelled", "Its run was cancelled, or the call will not be sent"
+        SUPERSEDED = "superseded", "Another request took its place, or none is needed any more"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     operation = models.ForeignKey(
@@ -42,6 +42,9 @@ class Approval(models.Model):
     covered = models.JSONField(help_text="what the fingerprint is made from: runs.fingerprint")
     rule = models.TextField(help_text="which rule asked, and why")
     policy_version = models.CharField(max_length=64)
+    asked_because = models.TextField(
+        blank=True, help_text="what changed since the request that it supersedes"
+    )
     resource_version = models.CharField(max_length=255, blank=True)
     requester = models.CharField(max_length=NAME, help_text="who proposed it, and may not sign")
     requester_user = models.ForeignKey(

@@ -237,6 +237,7 @@ def test_a_request_shows_everything_in_the_order_in_which_it_is_weighed(start: S
         run,
         supersedes=old,
         rule="large-sums v3: amount > 500",
+        asked_because="changed since it was signed: arguments.amount",
         resource_version="etag-7",
         covered={"arguments": {"amount": 900, "order": "17"}, "tool_version": "1"},
     )
@@ -248,7 +249,8 @@ def test_a_request_shows_everything_in_the_order_in_which_it_is_weighed(start: S
             "Wire 900 for order 17",
             "Exactly these arguments would be sent",
             "What is different from what was asked before",
-            "large-sums v3: amount > 500",
+            "Why it is asked anew: changed since it was signed: arguments.amount",
+            "Rule large-sums v3: amount > 500",
             "Make the customer whole.",
             "What has happened in this run so far",
             "etag-7",
@@ -297,7 +299,9 @@ def test_a_secret_stands_on_no_page_and_its_change_is_told_without_it(start: Sta
     AgentRun.objects.filter(id=run.id).update(objective=f"use {SECRET}")
     arguments = run.operations.get().arguments
     old = ask(run, covered={"arguments": {**arguments, "card": other}})
-    approval = ask(run, supersedes=old, covered={"arguments": arguments}, reason=f"was {SECRET}")
+    approval = ask(
+        run, supersedes=old, covered={"arguments": arguments}, asked_because=f"was {SECRET}"
+    )
     _say_of(approval, rationale=f"charge {SECRET} now")
     user, client = clerk()
     say(ask(held_run(start), quorum=2), person(), reason=f"{SECRET} is fine")

@@ -109,7 +109,7 @@ def test_arguments_that_changed_after_the_signature_are_asked_about_anew(start: 
     assert requests_of(run) == [("superseded", False), ("pending", False)]
     assert second.supersedes_id == first.id
     assert second.covered["arguments"] == {"amount": 7000}
-    assert "arguments.amount" in second.reason
+    assert "arguments.amount" in second.asked_because
     sign(run)
     drive(run)
     assert [call.arguments for call in script.calls] == [{"amount": 7000}]
@@ -123,7 +123,7 @@ def test_a_resource_that_changed_is_asked_about_anew(start: Start) -> None:
     version[0] = "8"
     drive(run)
     assert (script.calls, request_of(run).resource_version) == ([], "8")
-    assert "resource_version" in request_of(run).reason
+    assert "resource_version" in request_of(run).asked_because
     sign(run)
     drive(run)
     assert run.state == "COMPLETED"
@@ -183,7 +183,7 @@ def test_a_tool_whose_arguments_changed_is_asked_about_anew(start: Start) -> Non
     object.__setattr__(registry.get_tool("pay"), "version", "another")
     drive(run)
     assert script.calls == []
-    assert "tool_version" in request_of(run).reason
+    assert "tool_version" in request_of(run).asked_because
 
 
 def test_a_signature_that_ran_out_unused_is_asked_for_anew(start: Start) -> None:
@@ -233,7 +233,7 @@ def test_a_repeat_that_the_provider_cannot_join_needs_a_signature_of_its_own(sta
     assert run.state == "WAITING_FOR_APPROVAL"
     assert len(script.calls) == 1
     assert requests_of(run) == [("approved", True), ("pending", False)]
-    assert "earlier send" in request_of(run).reason
+    assert "earlier send" in request_of(run).asked_because
     sign(run)
     drive(run)
     assert (run.state, len(script.calls)) == ("COMPLETED", 2)

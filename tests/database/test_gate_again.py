@@ -7,11 +7,12 @@ import pytest
 from django.db import OperationalError, connection
 
 from approvals.commands import propose
-from approvals.policies import stop_sending
-from runs import CallTools, Context, Decision, Finish, ToolCall, gate, judging, planning
+from approvals.policies import resume_sending, stop_sending
+from runs import CallTools, Context, Decision, Finish, ToolCall, events, gate, judging, planning
 from runs.access import operator
 from runs.commands import cancel_run
 from runs.models import AgentRun, Notice
+from runs.timeline import read_timeline
 from tests.database.approving import acting, person, say
 from tests.database.gating import (
     PAID,
@@ -25,9 +26,12 @@ from tests.database.gating import (
     sign,
 )
 from tests.database.kit import (
+    KEYED,
     LOST,
     PLAIN,
     Script,
+    another_connection,
+    ask,
     drive,
     drive_in_time,
     drive_when_due,
@@ -37,8 +41,9 @@ from tests.database.kit import (
     scripted_tool,
 )
 from tests.database.policy_rows import save_row
-from tests.database.test_gate_moves import propose_500
-from tools import Approve, EffectType, NotSent, Reconciled, policy_store, registry
+from tests.database.test_gate_moves import before_the_intent, propose_500
+from tests.processes import wait_until
+from tools import Approve, Call, EffectType, NotSent, Reconciled, policy_store, registry, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -261,3 +266,135 @@ def test_a_window_counts_when_a_call_left_and_not_when_it_was_first_tried(start:
     drive(second)
     assert (first.state, second.state) == ("COMPLETED", "WAITING_FOR_APPROVAL")
     assert len(script.calls) == 2
+
+
+# -- What the review of the gate asked -----------------------------------------
+
+
+def test_a_stop_that_is_saved_while_the_intent_waits_for_a_lock_is_heard(start: Start) -> None:
+    run, script = held(start)
+    sign(run)
+    locker = another_connection(autocommit=False)
+    locked: list[Thread] = []
+
+    def stop_and_let_go() -> None:
+        try:
+            wait_until(lambda: bool(ask(WAITING)), what="the intent waits for the lock")
+            stop()
+        finally:
+            connection.close()
+            locker.commit()
+
+    def lock(event: events.Event) -> None:
+        if event.name is events.Name.COMMIT_STARTING and not locked:
+            locker.execute("SELECT 1 FROM runs_agentrun WHERE id = %s FOR NO KEY UPDATE", [run.id])
+            locked.append(Thread(target=stop_and_let_go))
+            locked[0].start()
+
+    unsubscribe = events.subscribe(lock)
+    try:
+        drive(run)
+    finally:
+        unsubscribe()
+        locked[0].join()
+        locker.close()
+    assert (script.calls, run.state) == ([], "TOOL_PREPARED")
+
+
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' LIMIT 1"
+
+
+def test_a_signature_that_runs_out_at_the_last_moment_is_asked_for_anew(start: Start) -> None:
+    run, script = held(start)
+    sign(run)
+    with before_the_intent(lambda: run_out_unused(run)):
+        drive(run)
+    assert (script.calls, run.lease_owner) == ([], "")
+    drive(run)
+    assert requests_of(run) == [("superseded", False), ("pending", False)]
+
+
+def test_a_change_of_a_held_repetition_is_asked_about(start: Start) -> None:
+    sent = []
+
+    @tool(
+        effect_type=EffectType.IDEMPOTENT_WRITE,
+        provider=KEYED,
+        intent_key=("order",),
+        on_repeated_intent="ask",
+    )
+    def refund(call: Call, order: str, amount: int) -> str:
+        """Refund."""
+        sent.append(amount)
+        return "refunded"
+
+    def twice(context: Context) -> Decision:
+        if len(context.observations) < 2:
+            return CallTools(ToolCall("refund", order="17", amount=700))
+        return Finish("refunded")
+
+    run = start(decider=twice, tools=("refund",))
+    drive(run)
+    assert (run.state, sent) == ("WAITING_FOR_APPROVAL", [700])
+    propose_500(run, order="17")
+    assert run.state == "WAITING_FOR_APPROVAL"
+    assert operations_of(run)[-1].repeats_id == operations_of(run)[0].id
+    sign(run)
+    drive(run)
+    assert sent == [700, 500]
+
+
+def test_a_repetition_asks_those_whom_its_tool_names(start: Start) -> None:
+    rule = Approve(when="amount > 1000", groups=("finance",))
+    scripted_tool(PAID, on_repeated_intent="ask", approval_policy=rule)
+
+    def twice(context: Context) -> Decision:
+        return CallTools(ToolCall("pay", amount=700))
+
+    run = start(decider=twice, tools=("pay",))
+    drive(run)
+    assert request_of(run).groups == ["finance"]
+
+
+def test_a_call_that_policy_allows_by_now_is_sent_under_no_signature(start: Start) -> None:
+    run, script = held(start)
+    sign(run)
+    save_row("fine", tool="pay", outcome="allow")
+    drive(run)
+    assert (run.state, len(script.calls)) == ("COMPLETED", 1)
+    assert requests_of(run) == [("superseded", False)]
+    sent = [one for one in read_timeline(run_id=run.id).items if one.kind == "operation.send"]
+    assert [one.approval_id for one in sent] == [None]
+
+
+def test_a_negative_amount_makes_no_room(start: Start) -> None:
+    save_row(
+        "much",
+        tool="pay",
+        when="window.total > 1000.0",
+        window_seconds=300,
+        window_by="all",
+        window_money="amount",
+    )
+    scripted_tool(PAID, PAID, PAID)
+
+    def decide(context: Context) -> Decision:
+        calls = [ToolCall("pay", amount=amount) for amount in (900, -5000, 901)]
+        return CallTools(*calls) if context.last is None else Finish("paid")
+
+    run = start(decider=decide, tools=("pay",))
+    drive(run)
+    assert run.state == "WAITING_FOR_APPROVAL"
+    assert request_of(run).covered["arguments"] == {"amount": 901}
+
+
+def test_resuming_wakes_what_waits_to_be_repeated(start: Start) -> None:
+    run, script = held(start, LOST, PAID, look_up=Script(*[Reconciled.not_found()] * 2))
+    sign(run)
+    drive(run)
+    stop()
+    drive_when_due(run)
+    assert len(script.calls) == 1
+    resume_sending(actor=operator(), tool="pay", reason="it is out")
+    drive(run)
+    assert (run.state, len(script.calls)) == ("COMPLETED", 2)

@@ -205,13 +205,13 @@ def test_another_action_after_a_denial_is_asked_about(start: Start) -> None:
     assert [status for status, _ in requests_of(run)] == ["denied", "pending"]
 
 
-def propose_500(run: AgentRun, name: str = "ida") -> None:
+def propose_500(run: AgentRun, name: str = "ida", **others: str) -> None:
     asked, user = request_of(run), person(name)
     propose(
         actor=acting(user),
         user=user,
         approval_id=asked.id,
-        arguments={"amount": 500},
+        arguments={"amount": 500, **others},
         fingerprint=asked.fingerprint,
         reason="half",
     )
