@@ -24,7 +24,8 @@ from django.views.decorators.http import require_safe
 
 from runs.models import Sweep
 
-SWEEP: Final = "due runs"
+# Those that beat asks for as often as for each other.
+SWEEPS: Final = ("due runs", "approvals")
 LEAST_SWEEP_AGE: Final = timedelta(seconds=10)
 SWEEPS_MISSED: Final = 10
 
@@ -93,17 +94,20 @@ def _broker() -> Part:
 
 
 def _sweeps() -> Part:
+    """The oldest of the sweeps that nothing goes on without."""
     allowed = max(LEAST_SWEEP_AGE, SWEEPS_MISSED * settings.SWEEP_EVERY)
-    age: timedelta | None = (
-        Sweep.objects.filter(name=SWEEP)
+    ages: dict[str, timedelta] = dict(
+        Sweep.objects.filter(name__in=SWEEPS)
         .annotate(age=Now() - F("last_run_at"))
-        .values_list("age", flat=True)
-        .first()
+        .values_list("name", "age")
     )
-    if age is None:
-        return Part(ok=False, detail="none has run yet: are beat and a worker up?")
+    if missing := [name for name in SWEEPS if name not in ages]:
+        detail = f"none of {' and '.join(missing)} has run yet: are beat and a worker up?"
+        return Part(ok=False, detail=detail)
+    name, age = max(ages.items(), key=lambda one: one[1])
     fresh = age < allowed
     limit = "" if fresh else f", more than {allowed.total_seconds():g} s: are beat and a worker up?"
     return Part(
-        ok=fresh, detail=f"a worker ran the last one {age.total_seconds():.1f} s ago{limit}"
+        ok=fresh,
+        detail=f"a worker ran the last one of {name} {age.total_seconds():.1f} s ago{limit}",
     )

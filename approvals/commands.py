@@ -44,6 +44,8 @@ from tools.redaction import bound_text
 Word = Literal["approve", "deny"]
 Via = Literal["api", "admin", "command line", "python"]
 SHOWN: Final = 80
+# Of all who signed, as the journal shows them.
+LONGEST_NAMES: Final = 1_000
 
 
 def decide(
@@ -236,6 +238,14 @@ def _sign(approval: Approval, person: Person, word: _Words) -> None:
     )
 
 
+def _who(approval: Approval, status: Approval.Status, person: Person) -> str:
+    """Who ended the wait: all who signed, or the one who spoke otherwise."""
+    if status != Approval.Status.APPROVED:
+        return person.name
+    signed = approval.verdicts.filter(verdict=Verdict.Kind.APPROVE).order_by("id")
+    return ", ".join(signed.values_list("name", flat=True))
+
+
 def _close(
     approval: Approval,
     status: Approval.Status,
@@ -246,12 +256,11 @@ def _close(
 ) -> None:
     """End the wait: the run is due, and whoever is to hear of it will."""
     execute_by = ExpressionWrapper(Now() + F("execute_within"), output_field=DateTimeField())
-    # Without a reason, what is there stays: why the question was put again.
-    reason = without_secrets(word.reason.strip(), approval.operation) or approval.reason
+    reason = without_secrets(word.reason.strip(), approval.operation)
     moved = Approval.objects.filter(id=approval.id, status=Approval.Status.PENDING).update(
         status=status,
         decided_at=Now(),
-        decided_by=bound_text(person.name, NAME),
+        decided_by=bound_text(_who(approval, status, person), LONGEST_NAMES),
         reason=reason,
         execute_by=execute_by if status == Approval.Status.APPROVED else None,
         **proposed,

@@ -75,7 +75,8 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
     operation.attempts += 1
     work.change.lease_seconds = seconds + 2 * margin_seconds()
     if spec.effect_type is EffectType.TRANSACTIONAL:
-        # Only the try is durable before: the send window commits with the effect.
+        # Only the try is durable before, and counts in windows: the rest commits with the effect.
+        operation.last_sent_at = work.now
         work.change.touch(operation)
         work.commit()
         _open_send_window(work, operation, spec, event, admitted)

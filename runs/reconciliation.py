@@ -109,12 +109,12 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
                 operation.error = bound_text(f"not sent again yet: {stop}", TEXT_LIMIT)
                 park_unknown(work, operation, seconds=STOPPED_SECONDS)
                 return False
-            if changed := find_recovery_objection(operation, spec):
-                need_person(work, operation, why=changed, wake_in=_ask_on(facts))
-                return False
             if _needs_new_signature(operation, answer):
                 establish_not_sent(work, operation, reason="not found, and settled: not executed")
                 return perform(work, operation, event=OperationEvent.SEND)
+            if changed := find_recovery_objection(operation, spec):
+                need_person(work, operation, why=changed, wake_in=_ask_on(facts))
+                return False
             watch_later(work, operation)
             return perform(work, operation, event=OperationEvent.SEND_AGAIN)
         case AskLater(seconds=seconds) if not awaits_person:

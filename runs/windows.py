@@ -31,10 +31,12 @@ COUNTED: Final = (OperationStatus.RUNNING, OperationStatus.UNKNOWN, OperationSta
 
 def read_window(work: Work, operation: ToolOperation, query: WindowQuery) -> Window:
     """The window that ends now, the call itself included. Raises ValueError for no amount."""
+    # A transactional call commits nothing but its try before it takes effect.
+    begun = Q(status=OperationStatus.PREPARED, effect_type=EffectType.TRANSACTIONAL)
     sent = ToolOperation.objects.filter(
+        begun | Q(status__in=COUNTED),
         tool=query.tool,
         last_sent_at__gte=Now() - timedelta(seconds=query.seconds),
-        status__in=COUNTED,
     ).exclude(effect_type=EffectType.READ)
     match query.by:
         case "agent":

@@ -10,6 +10,7 @@ Does not bound how long one computes over large arguments.
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -126,9 +127,14 @@ def as_cel(value: Any) -> Any:
             return [as_cel(item) for item in value]
         case SecretStr() | SecretBytes():
             raise ValueError("a secret can be compared with nothing")
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {one.name: as_cel(getattr(value, one.name)) for one in fields(value)}
         case _:
-            # As it is stored and sent; raises for what has no such form.
-            return to_jsonable_python(value)
+            # A text by its stored form (an address, an id); anything else could hide amounts.
+            plain = to_jsonable_python(value)
+            if not isinstance(plain, str):
+                raise ValueError(f"a {type(value).__name__} can be compared with nothing")
+            return plain
 
 
 def _exact_double(value: Decimal) -> float:

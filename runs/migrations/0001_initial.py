@@ -148,7 +148,7 @@ class Migration(migrations.Migration):
                 ('escalate_at', models.DateTimeField(help_text='emptied once escalated', null=True)),
                 ('escalated_at', models.DateTimeField(null=True)),
                 ('decided_at', models.DateTimeField(null=True)),
-                ('decided_by', models.CharField(blank=True, max_length=100)),
+                ('decided_by', models.TextField(blank=True, help_text='all who signed, or who refused it')),
                 ('reason', models.TextField(blank=True, help_text='why it was denied, or ended undecided')),
                 ('spent_at', models.DateTimeField(help_text='by the send that it allowed', null=True)),
                 ('spent_under', models.BigIntegerField(help_text='the fencing token of that send', null=True)),

@@ -61,7 +61,7 @@ class Approval(models.Model):
     escalate_at = models.DateTimeField(null=True, help_text="emptied once escalated")
     escalated_at = models.DateTimeField(null=True)
     decided_at = models.DateTimeField(null=True)
-    decided_by = models.CharField(max_length=NAME, blank=True)
+    decided_by = models.TextField(blank=True, help_text="all who signed, or who refused it")
     reason = models.TextField(blank=True, help_text="why it was denied, or ended undecided")
     spent_at = models.DateTimeField(null=True, help_text="by the send that it allowed")
     spent_under = models.BigIntegerField(null=True, help_text="the fencing token of that send")

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from kombu import Connection
 
+from approvals import sweeps as approval_sweeps
 from runs import sweeps
 from runs.models import Sweep
 
@@ -42,6 +43,7 @@ def test_only_reading_is_possible(address: str) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_ready_with_database_broker_and_a_fresh_sweep() -> None:
     sweeps.run_once()
+    approval_sweeps.run_once()
     answer = Client().get("/readyz")
     assert answer.status_code == 200
     assert answer.json()["status"] == "ready"
@@ -62,14 +64,17 @@ def test_not_ready_before_the_first_sweep() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("stale", ["due runs", "approvals"])
 @pytest.mark.parametrize(
     ("every", "age", "fresh"), [(1, 5, True), (1, 11, False), (6, 59, True), (6, 61, False)]
 )
 def test_a_sweep_is_fresh_for_ten_periods_and_ten_seconds_at_least(
-    settings: LazySettings, every: float, age: float, fresh: bool
+    settings: LazySettings, every: float, age: float, fresh: bool, stale: str
 ) -> None:
     settings.SWEEP_EVERY = timedelta(seconds=every)
-    Sweep.objects.create(name="due runs", last_run_at=Now() - timedelta(seconds=age))
+    for name in ("due runs", "approvals"):
+        seconds = age if name == stale else 0
+        Sweep.objects.create(name=name, last_run_at=Now() - timedelta(seconds=seconds))
     status, found = parts()
     assert found["sweeps"]["ok"] is fresh
     assert status == (200 if fresh else 503)
@@ -78,6 +83,7 @@ def test_a_sweep_is_fresh_for_ten_periods_and_ten_seconds_at_least(
 @pytest.mark.django_db(transaction=True)
 def test_not_ready_without_the_broker(no_broker: None) -> None:
     sweeps.run_once()
+    approval_sweeps.run_once()
     status, found = parts()
     assert status == 503
     assert not found["broker"]["ok"]
