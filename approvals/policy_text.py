@@ -20,6 +20,7 @@ from runs.agents import all_agents
 from runs.models import NAME, TEXT_LIMIT
 from tools.declarations import Approve
 from tools.errors import Problem
+from tools.expression_types import find_never_equal
 from tools.expressions import ARGUMENTS, RESERVED, WINDOW, check_expression, fields_of, variables_of
 from tools.models import LONGEST_WINDOW, ToolPolicy
 from tools.policy_rules import unsignable
@@ -235,6 +236,8 @@ def _condition(text: PolicyText) -> Iterator[Problem]:
         yield Problem("when", _shown(text.when), fix)
     for name in sorted(fields_of(text.when, ARGUMENTS)):
         yield from _argument(text, "when", name, specs)
+    if problem := find_never_equal(text.when, specs):
+        yield Problem("when", _shown(text.when), f"{problem}.")
 
 
 def _names_in(when: str) -> Collection[str]:

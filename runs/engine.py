@@ -25,13 +25,14 @@ from runs.deciding import MAX_FAILURES, decide, plan_again
 from runs.decisions import CallTools, Fail, Finish
 from runs.endings import cancel, fail, finish
 from runs.errors import IntentTaken, LeaseLost, SignatureGone, UndecodableDecision
+from runs.evidence import find_proof
 from runs.gate import find_approval, follow_verdict
 from runs.intents import is_replay, replay
 from runs.late import keep_as_late_evidence
 from runs.lease import claim, heartbeat
 from runs.models import TEXT_LIMIT, Approval, ToolOperation
 from runs.operations import open_operation, perform
-from runs.outcomes import lose_outcome
+from runs.outcomes import commit_if_proven, lose_outcome
 from runs.planning import replace_operation
 from runs.reconciliation import reconcile
 from runs.serving import UNSERVED_SECONDS, find_agent, is_served, knows_tool, leave_to_others
@@ -254,20 +255,25 @@ def _follow_verdict(work: Work, operation: ToolOperation) -> bool:
     # Its request may be part of what is about to be written: then nobody has seen it yet.
     is_asked = not any(operation is one for one in work.change.new_operations)
     approval = find_approval(operation) if is_asked else None
-    if approval is None or approval.status == Approval.Status.PENDING:
+    is_proven = operation.attempts > 0 and find_proof(operation.observations.all()) is not None
+    if not is_proven and (approval is None or approval.status == Approval.Status.PENDING):
         if work.state is not RunState.WAITING_FOR_APPROVAL:
             work.move(RunEvent.HOLD)
         work.release(wake_in=None)
         return False
-    is_replaced = approval.proposed_arguments is not None
-    if is_replaced and not knows_tool(operation.tool):
+    _begin_attempt(work)
+    if commit_if_proven(work, operation):
+        # Sent before it was asked about anew, it has turned out to have happened.
+        return True
+    assert approval is not None, "without one only a proof goes on"
+    if approval.proposed_arguments is None:
+        follow_verdict(work, operation, approval)
+        return True
+    if not knows_tool(operation.tool):
         work.release(wake_in=UNSERVED_SECONDS)
         return False
-    _begin_attempt(work)
-    if is_replaced:
-        replace_operation(work, operation, approval)
-    else:
-        follow_verdict(work, operation, approval)
+    work.commit_outcomes()
+    replace_operation(work, operation, approval)
     return True
 
 

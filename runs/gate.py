@@ -279,6 +279,7 @@ def _ask_version(work: Work, operation: ToolOperation, spec: ToolSpec) -> str:
     """The resource's version now. Raises ResourceUnreadable."""
     if spec.resource_version is None:
         return ""
+    work.commit_outcomes()
     seconds = spec.timeout_policy.seconds
     work.lease.expect(seconds + margin_seconds())
     return read_resource_version(spec=spec, call=build_call(work, operation, seconds=seconds))

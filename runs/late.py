@@ -19,6 +19,12 @@ from runs.wake import make_due
 from tools import EffectType
 
 FURTHER_EFFECT: Final = "the provider has a further effect beside the recorded one"
+# Nobody sends it at this moment: a person, a date or a stop may be all that it waits for.
+_WAITING: Final = (
+    OperationStatus.UNKNOWN,
+    OperationStatus.PREPARED,
+    OperationStatus.AWAITING_APPROVAL,
+)
 Source = ToolObservation.Source
 Verdict = ToolObservation.Verdict
 
@@ -49,12 +55,11 @@ def keep_late_answer(observation: ToolObservation) -> None:
 def note_late_effect(observation: ToolObservation, *, wake: bool = True) -> None:
     """Open an incident for each effect that its operation's end denies.
 
-    Whatever it says of an operation that is still unknown makes its run due: a person may be
-    all that it waits for.
+    Whatever it says of an operation that is not settled makes its run due.
     """
     # Read after the observation was written: whoever closes the operation later reads that.
     operation = ToolOperation.objects.get(id=observation.operation_id)
-    if wake and operation.status == OperationStatus.UNKNOWN:
+    if wake and operation.status in _WAITING:
         make_due(operation.run_id, operation_id=operation.id)
     if observation.verdict != Verdict.COMMITTED:
         return

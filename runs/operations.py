@@ -71,6 +71,9 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
     else:
         # The recovery of a send that was admitted, under the signature that it spent.
         admitted = None
+    if admitted is not None and admitted.approval is not None:
+        # The statement that spends a signature writes nothing if it cannot.
+        work.commit_outcomes()
     seconds = spec.timeout_policy.seconds
     operation.attempts += 1
     work.change.lease_seconds = seconds + 2 * margin_seconds()

@@ -123,6 +123,10 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
         _R.WAITING_FOR_APPROVAL,
         "what would leave is not what was approved",
     ),
+    (_R.WAITING_FOR_APPROVAL, _E.COMMIT): (
+        _R.TOOL_COMMITTED,
+        "an earlier send proves to have taken effect: nobody is asked any more",
+    ),
     (_R.WAITING_FOR_APPROVAL, _E.APPROVE): (_R.TOOL_PREPARED, "the exact action was approved"),
     (_R.WAITING_FOR_APPROVAL, _E.DENY): (
         _R.DECISION_RECORDED,
@@ -196,6 +200,10 @@ OPERATION_EDGES: Final[
     (None, _O.HOLD): (_S.AWAITING_APPROVAL, "policy asks for a signature"),
     (None, _O.REFUSE): (_S.CANCELLED, "unknown tool, bad arguments or policy: never sent"),
     (_S.AWAITING_APPROVAL, _O.APPROVE): (_S.PREPARED, "the exact action was approved"),
+    (_S.AWAITING_APPROVAL, _O.COMMIT): (
+        _S.COMMITTED,
+        "an earlier send proves to have taken effect: nobody is asked any more",
+    ),
     (_S.AWAITING_APPROVAL, _O.REPLACE): (_S.CANCELLED, "a person proposed other arguments"),
     (_S.AWAITING_APPROVAL, _O.DENY): (_S.CANCELLED, "a person refused it"),
     (_S.AWAITING_APPROVAL, _O.EXPIRE): (_S.CANCELLED, "nobody decided in time"),

@@ -211,15 +211,16 @@ OPERATION_TRIGGERS: Final = [
         when=pgtrigger.After,
         operation=pgtrigger.Insert | pgtrigger.Update,
         condition=pgtrigger.Condition(
-            "NEW.status IN ('RUNNING', 'COMMITTED') AND NEW.policy_outcome = 'require_approval'"
+            "NEW.policy_outcome = 'require_approval' AND (NEW.status = 'RUNNING' OR"
+            " NEW.status = 'COMMITTED' AND NEW.effect_type = 'TRANSACTIONAL')"
         ),
         timing=pgtrigger.Deferred,
         func="""
-            -- What is committed may have been asked about anew since the send that proves it.
+            -- A transactional call runs and commits in one statement.
             IF NOT EXISTS (
                 SELECT 1 FROM runs_approval
-                WHERE operation_id = NEW.id AND spent_at IS NOT NULL AND status = 'approved'
-                  AND (id = NEW.approval_id OR NEW.status = 'COMMITTED')
+                WHERE id = NEW.approval_id AND operation_id = NEW.id
+                  AND status = 'approved' AND spent_at IS NOT NULL
             ) THEN
                 RAISE EXCEPTION 'operation %: sent without a signature', NEW.id
                     USING ERRCODE = 'check_violation';

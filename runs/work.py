@@ -214,6 +214,14 @@ class Work:
         for name, fields in told:
             events.emit(name, **fields)
 
+    def commit_outcomes(self) -> None:
+        """Write what calls came to, before anything that may fail or take long.
+
+        What else is pending can be planned again; an answer cannot be had a second time.
+        """
+        if self.change.observations:
+            self.commit()
+
     def begin_transaction(self) -> None:
         """Let what follows on this connection commit with the next `commit`, or not at all."""
         require_no_transaction()

@@ -23,6 +23,7 @@ from tools.declarations import (
     Provider,
 )
 from tools.describing import check_description
+from tools.expression_types import find_never_equal
 from tools.expressions import ARGUMENTS, RESERVED, check_expression, fields_of, variables_of
 from tools.policy_rules import unsignable
 from tools.registry import all_tools
@@ -80,7 +81,11 @@ def _approval(spec: ToolSpec) -> Iterator[CheckMessage]:
     approve = spec.approval_policy
     if approve is None:
         return
-    problem = check_expression(approve.when, spec.argument_names) or _no_argument(spec, approve)
+    problem = (
+        check_expression(approve.when, spec.argument_names)
+        or _no_argument(spec, approve)
+        or find_never_equal(approve.when, [spec])
+    )
     if problem is not None:
         yield Error(
             f"approval_policy: when={approve.when!r} is no rule: {problem}",

@@ -62,6 +62,14 @@ def variables_of(text: str) -> frozenset[str]:
     return _compile(text)[1] - _bound_by_macros(text) - _TYPE_NAMES
 
 
+def value_of_constant(text: str) -> Any:
+    """What an expression that names no variable yields. Raises RuleFailed for any other."""
+    try:
+        return _compile(text)[0].execute({})
+    except Exception as error:
+        raise RuleFailed(text, problem=_sentence(error)) from error
+
+
 def fields_of(text: str, variable: str) -> frozenset[str]:
     """The `x` of every `variable.x` and `variable["x"]` in an expression."""
     dot, index = r"\.\s*([A-Za-z_]\w*+)(?!\s*\()", r"""\[\s*['"]([^'"]*)['"]\s*\]"""

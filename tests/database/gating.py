@@ -56,12 +56,12 @@ def sign(run: AgentRun) -> Approval:
     return say(request_of(run), person())
 
 
-def run_out_unused(run: AgentRun) -> None:
+def run_out_unused(approval: Approval) -> None:
     """Let the time pass in which what was signed had to be sent."""
     tamper(
         "UPDATE runs_approval SET execute_by = statement_timestamp() - interval '1 s'"
         " WHERE id = %s",
-        request_of(run).id,
+        approval.id,
     )
 
 

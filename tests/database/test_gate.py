@@ -189,7 +189,7 @@ def test_a_tool_whose_arguments_changed_is_asked_about_anew(start: Start) -> Non
 def test_a_signature_that_ran_out_unused_is_asked_for_anew(start: Start) -> None:
     run, script = held(start)
     sign(run)
-    run_out_unused(run)
+    run_out_unused(request_of(run))
     drive(run)
     assert script.calls == []
     assert requests_of(run) == [("superseded", False), ("pending", False)]

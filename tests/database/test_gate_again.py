@@ -213,7 +213,7 @@ def test_a_signed_change_that_ran_out_is_asked_about_anew(start: Start) -> None:
     run, script = held(start, approval_policy=Approve(when="amount > 600"))
     propose_500(run)
     sign(run)
-    run_out_unused(run)
+    run_out_unused(request_of(run))
     drive(run)
     assert (script.calls, run.state) == ([], "WAITING_FOR_APPROVAL")
 
@@ -307,7 +307,7 @@ WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' LIMIT 1
 def test_a_signature_that_runs_out_at_the_last_moment_is_asked_for_anew(start: Start) -> None:
     run, script = held(start)
     sign(run)
-    with before_the_intent(lambda: run_out_unused(run)):
+    with before_the_intent(lambda: run_out_unused(request_of(run))):
         drive(run)
     assert (script.calls, run.lease_owner) == ([], "")
     drive(run)
