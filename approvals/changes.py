@@ -13,7 +13,6 @@ from typing import Any
 from runs.errors import InvalidInput
 from runs.models import ToolOperation
 from runs.sensitive import names_of_operation
-from tools.canonical import digest
 from tools.redaction import REDACTED, redact
 from tools.registry import get_tool
 
@@ -31,7 +30,7 @@ def changed_arguments(operation: ToolOperation, proposed: Mapping[str, Any]) -> 
     hidden = {name.casefold() for name in names_of_operation(operation)}
     whole = _restore(proposed, operation.arguments, hidden, at="arguments") if hidden else proposed
     arguments = spec.validate(whole)
-    if digest(arguments) == operation.arguments_digest:
+    if spec.means_the_same(arguments, operation.arguments):
         raise InvalidInput(
             field="arguments",
             value="what was asked for",

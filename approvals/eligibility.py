@@ -60,13 +60,18 @@ def find_person(*, actor: Actor, user: User | AnonymousUser | None) -> Person:
 def require_may_sign(person: Person, approval: Approval) -> None:
     """Raises OwnRequest or NotInGroup. Join `run` for a page."""
     run = approval.run
-    if person.user_id == approval.requester_user_id or person.name == approval.requester:
+    if person.user_id == approval.requester_user_id or _is_name(person, approval.requester):
         raise OwnRequest(person=person.name, role="asked for this action")
-    if person.user_id == run.created_by_user_id or person.name == run.created_by:
+    if person.user_id == run.created_by_user_id or _is_name(person, run.created_by):
         raise OwnRequest(person=person.name, role="started this run")
     may_sign = signing_groups(approval)
     if approval.groups and person.groups.isdisjoint(may_sign):
         raise NotInGroup(person=person.name, groups=may_sign)
+
+
+def _is_name(person: Person, name: str) -> bool:
+    """However it is spelled: two people should not be told apart by a capital letter."""
+    return person.name.casefold() == name.casefold()
 
 
 def signing_groups(approval: Approval) -> list[str]:
@@ -96,8 +101,8 @@ def may_be_signed_by(
         # `exclude` would drop what nobody known has started, for NULL is not "another".
         .filter(Q(requester_user_id=None) | ~Q(requester_user_id=person.user_id))
         .filter(Q(run__created_by_user_id=None) | ~Q(run__created_by_user_id=person.user_id))
-        .exclude(requester=person.name)
-        .exclude(run__created_by=person.name)
+        .exclude(requester__iexact=person.name)
+        .exclude(run__created_by__iexact=person.name)
     )
 
 

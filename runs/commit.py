@@ -90,10 +90,15 @@ def commit_if_held(held: Held, change: Change) -> Written:
 
 
 def write_if_held(held: Held, change: Change) -> Written:
-    """The same inside the caller's transaction, whose end decides; raises `LeaseLost`."""
+    """The same inside the caller's transaction, whose end decides.
+
+    Raises `LeaseLost` or `SignatureGone`.
+    """
     events.emit(events.Name.COMMIT_STARTING, run_id=held.run_id, fence_token=held.fence_token)
     written = _execute(*build_statement(held, change))
     if written is None:
+        if change.spent_approvals and _is_still_held(held):
+            raise SignatureGone(run_id=str(held.run_id))
         raise LeaseLost(run_id=str(held.run_id), fence_token=held.fence_token)
     return written
 

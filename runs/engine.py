@@ -1,8 +1,9 @@
 """The engine: drives one claimed run from what is recorded to what is next.
 
 Guarantees: every line asks first "is it recorded already?", and that is all that
-resuming means; nothing remote happens while a change is pending, and everything
-between two remote calls is one commit, so a steady tool step costs two: decision,
+resuming means; nothing remote happens while a change is pending (but the question for
+a resource's version, while a decision that needs a signature is not recorded yet), and
+everything between two remote calls is one commit, so a steady tool step costs two: decision,
 intent and send window before the call; outcome, checkpoint and the next step's
 opening after it.
 
@@ -255,25 +256,27 @@ def _follow_verdict(work: Work, operation: ToolOperation) -> bool:
     # Its request may be part of what is about to be written: then nobody has seen it yet.
     is_asked = not any(operation is one for one in work.change.new_operations)
     approval = find_approval(operation) if is_asked else None
-    is_proven = operation.attempts > 0 and find_proof(operation.observations.all()) is not None
+    seen = operation.observations.order_by("id") if operation.attempts else ()
+    is_proven = find_proof(seen) is not None
     if not is_proven and (approval is None or approval.status == Approval.Status.PENDING):
         if work.state is not RunState.WAITING_FOR_APPROVAL:
             work.move(RunEvent.HOLD)
         work.release(wake_in=None)
+        return False
+    proposes = approval is not None and approval.proposed_arguments is not None
+    if proposes and not is_proven and not knows_tool(operation.tool):
+        work.release(wake_in=UNSERVED_SECONDS)
         return False
     _begin_attempt(work)
     if commit_if_proven(work, operation):
         # Sent before it was asked about anew, it has turned out to have happened.
         return True
     assert approval is not None, "without one only a proof goes on"
-    if approval.proposed_arguments is None:
+    if proposes:
+        work.commit_outcomes()
+        replace_operation(work, operation, approval)
+    else:
         follow_verdict(work, operation, approval)
-        return True
-    if not knows_tool(operation.tool):
-        work.release(wake_in=UNSERVED_SECONDS)
-        return False
-    work.commit_outcomes()
-    replace_operation(work, operation, approval)
     return True
 
 

@@ -14,7 +14,7 @@ the resource's version and the provider's own act.
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from uuid_utils.compat import uuid7
 
@@ -134,18 +134,24 @@ def follow_verdict(work: Work, operation: ToolOperation, approval: Approval) -> 
     """Plan what a verdict, or the lack of one in time, makes of a held operation."""
     if work.state is not RunState.WAITING_FOR_APPROVAL:
         work.move(RunEvent.HOLD)
-    if approval.status == Status.APPROVED:
-        reason = f"signed by {approval.decided_by}"
-        work.move_operation(operation, OperationEvent.APPROVE, reason)
-        work.move(RunEvent.APPROVE, reason)
-        return
-    if approval.status == Status.DENIED:
-        error = f"denied by {approval.decided_by}: {approval.reason}"
-        end_unsent(work, operation, OperationEvent.DENY, why=NeverSent.DENIED, error=error)
-    else:
-        error = f"expired: {approval.reason or 'nobody decided in time'}"
-        end_unsent(work, operation, OperationEvent.EXPIRE, why=NeverSent.EXPIRED, error=error)
-    work.move(RunEvent.DENY, operation.error)
+    status = Status(approval.status)
+    match status:
+        case Status.APPROVED:
+            reason = f"signed by {approval.decided_by}"
+            work.move_operation(operation, OperationEvent.APPROVE, reason)
+            work.move(RunEvent.APPROVE, reason)
+        case Status.DENIED:
+            error = f"denied by {approval.decided_by}: {approval.reason}"
+            end_unsent(work, operation, OperationEvent.DENY, why=NeverSent.DENIED, error=error)
+            work.move(RunEvent.DENY, operation.error)
+        case Status.EXPIRED:
+            error = "expired: nobody decided in time"
+            end_unsent(work, operation, OperationEvent.EXPIRE, why=NeverSent.EXPIRED, error=error)
+            work.move(RunEvent.DENY, operation.error)
+        case Status.PENDING | Status.CANCELLED | Status.SUPERSEDED:
+            raise AssertionError(f"a held operation whose request is {status}")
+        case _ as never:
+            assert_never(never)
 
 
 # -- Before a send -------------------------------------------------------------

@@ -74,6 +74,8 @@ def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> b
     if admitted is not None and admitted.approval is not None:
         # The statement that spends a signature writes nothing if it cannot.
         work.commit_outcomes()
+        if work.cancel_requested_by is not None:
+            return True
     seconds = spec.timeout_policy.seconds
     operation.attempts += 1
     work.change.lease_seconds = seconds + 2 * margin_seconds()

@@ -5,7 +5,8 @@ plans the same one; arguments are validated and normalised before anything is st
 policy says, and which intent the call carries out, stands on the operation before it can be
 sent.
 
-Does not send (`operations.py`) and does not ask a person (`approvals`).
+Does not send (`operations.py`), and does not collect the signatures that it has asked for
+(`approvals`).
 """
 
 import hashlib
@@ -32,6 +33,8 @@ from tools.spec import ToolSpec
 
 # After a denial the same action is refused so often without asking; then the run pauses.
 MOST_REFUSALS: Final = 3
+# Of one intent, so many denials are looked through.
+MOST_DENIALS: Final = 100
 
 
 def operation_id(*, run_id: UUID, step_number: int, logical_action: str) -> str:
@@ -93,7 +96,7 @@ def _plan(
         return _refuse(work, operation, policy.rule, rule=policy.rule)
     if intent is not None and intent in taken:
         return _plan_repeat(work, operation, spec, policy.approve, holder=taken[intent])
-    if policy.outcome == NEEDED and (denied := _find_denial(work, operation)):
+    if policy.outcome == NEEDED and (denied := _find_denial(work, operation, spec)):
         return _refuse(work, operation, denied, rule=policy.rule, why=NeverSent.DENIED)
     operation.holds_intent = intent
     match policy.outcome:
@@ -184,7 +187,7 @@ def _name(work: Work, *, tool: str, ordinal: int, revision: int) -> ToolOperatio
     return operation
 
 
-def _find_denial(work: Work, operation: ToolOperation) -> str:
+def _find_denial(work: Work, operation: ToolOperation, spec: ToolSpec) -> str:
     """Why the very same action is not asked about again in this run; empty if it is.
 
     Proposed once too often, it also pauses the run: a decider that does not take no for an
@@ -195,14 +198,25 @@ def _find_denial(work: Work, operation: ToolOperation) -> str:
         intent=operation.intent,
         never_sent=NeverSent.DENIED,
         tool=operation.tool,
-        arguments_digest=operation.arguments_digest,
     ).order_by("step_number", "ordinal", "revision")
-    errors = list(denials.values_list("error", flat=True)[: MOST_REFUSALS + 1])
+    errors = [
+        denied.error
+        for denied in denials[:MOST_DENIALS]
+        if _is_same_action(spec, denied, operation)
+    ]
     if not errors:
         return ""
     if len(errors) > MOST_REFUSALS:
         work.pause(f"{operation.tool} was proposed again {len(errors)} times after a denial")
     return f"refused without asking again: {errors[0]}"
+
+
+def _is_same_action(spec: ToolSpec, denied: ToolOperation, operation: ToolOperation) -> bool:
+    try:
+        return spec.means_the_same(denied.arguments, operation.arguments)
+    except InvalidArguments:
+        # Of an earlier version of the tool.
+        return False
 
 
 def _plan_repeat(
@@ -221,7 +235,7 @@ def _plan_repeat(
             operation.policy_rule = rule
             work.move_operation(operation, OperationEvent.INTEND, rule)
         case "ask":
-            if denied := _find_denial(work, operation):
+            if denied := _find_denial(work, operation, spec):
                 return _refuse(work, operation, denied, rule=rule, why=NeverSent.DENIED)
             operation.policy_outcome = NEEDED
             operation.policy_rule = rule

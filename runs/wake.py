@@ -48,7 +48,11 @@ def make_prepared_due(*, tool: str = "", provider: str = "") -> int:
     if provider:
         parked = parked.filter(provider=provider)
     runs = AgentRun.objects.filter(id__in=parked.values("run_id"), finished_at__isnull=True)
-    return runs.update(wake_at=Now(), sweep_at=Now())
+    # Nobody is waited for while several are locked: who is locked is being moved already.
+    free = runs.order_by("id").select_for_update(no_key=True, skip_locked=True)
+    with transaction.atomic():
+        due = AgentRun.objects.filter(id__in=list(free.values_list("id", flat=True)))
+        return due.update(wake_at=Now(), sweep_at=Now())
 
 
 def hint(run_id: UUID, *, operation_id: str | None = None) -> bool:

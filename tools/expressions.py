@@ -65,9 +65,14 @@ def variables_of(text: str) -> frozenset[str]:
 def value_of_constant(text: str) -> Any:
     """What an expression that names no variable yields. Raises RuleFailed for any other."""
     try:
-        return _compile(text)[0].execute({})
+        program, variables = _compile(text)
+        value = program.execute({})
     except Exception as error:
         raise RuleFailed(text, problem=_sentence(error)) from error
+    if variables:
+        # The library knows `type` and `int` too, which an argument may be called.
+        raise RuleFailed(text, problem=f"it names {', '.join(sorted(variables))}")
+    return value
 
 
 def fields_of(text: str, variable: str) -> frozenset[str]:

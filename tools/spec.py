@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from tools import registry
 from tools.arguments import ArgumentModel
 from tools.call import Call, Compensated
+from tools.canonical import canonical_json
 from tools.declarations import (
     Approve,
     EffectType,
@@ -109,7 +110,17 @@ class ToolSpec:
 
         JSON in which equal amounts are equal ("1.50" and "1.5" are one intent).
         """
-        names = self.intent_key or self.argument_names
+        return self._plain_values(arguments, self.intent_key or self.argument_names)
+
+    def means_the_same(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Whether two sets of normalised arguments differ in nothing but how amounts are spelled.
+
+        Raises InvalidArguments where one does not fit any more.
+        """
+        plain = (self._plain_values(arguments, self.argument_names) for arguments in (one, other))
+        return len({canonical_json(values) for values in plain}) == 1
+
+    def _plain_values(self, arguments: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         bound = self.bind(arguments)
         return {
             name: _plain(bound[name]) if isinstance(bound[name], Decimal) else arguments[name]

@@ -40,6 +40,11 @@ Hold = Callable[..., AgentRun]
 SignIn = Callable[..., Page]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if CHROMIUM is None:
+        terminalreporter.write_line(f"The browser tests were not run: {WHY_SKIPPED}")
+
+
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     if CHROMIUM is None:

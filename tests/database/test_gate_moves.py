@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from threading import Thread
 
 import pytest
@@ -25,9 +26,9 @@ from tests.database.gating import (
     requests_of,
     sign,
 )
-from tests.database.kit import drive, drive_when_due, operation_of, scripted_tool, verdicts
+from tests.database.kit import KEYED, drive, drive_when_due, operation_of, scripted_tool, verdicts
 from tests.database.policy_rows import save_row
-from tools import Approve
+from tools import Approve, Call, EffectType, tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -266,3 +267,22 @@ def test_a_change_that_policy_refuses_is_not_sent_and_the_decider_is_told(start:
     assert script.calls == []
     assert run.state == "COMPLETED"
     assert [told[1] for told in run.result] == ["changed", "refused"]
+
+
+def test_a_denied_amount_that_is_spelled_another_way_is_the_same(start: Start) -> None:
+    sent: list[Decimal] = []
+
+    @tool(effect_type=EffectType.IDEMPOTENT_WRITE, provider=KEYED, approval_policy=Approve())
+    def refund(call: Call, amount: Decimal) -> None:
+        """Refund."""
+        sent.append(amount)
+
+    def insist(context: Context) -> Decision:
+        return CallTools(ToolCall("refund", amount="700." + "0" * len(context.observations)))
+
+    run = start(decider=insist, tools=("refund",))
+    drive(run)
+    say(request_of(run), person(), "deny")
+    drive(run)
+    assert run.paused_at is not None
+    assert (len(requests_of(run)), sent) == (1, [])
