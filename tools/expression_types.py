@@ -5,8 +5,9 @@ the text '17', or the name of nothing, would be silently about nothing.
 
 Guarantees: `==`, `!=` and `in` between a name and a constant are found wherever they stand, and
 told where no value that the name can have equals the constant; none is told that could be true.
-Does not look at what is computed (`size(order) == 'a'`), at unions and types of other
-packages, nor at `<` and `>`, which fail over different types and so ask for a signature.
+Does not look at what is computed (`size(order) == 'a'`) or lies deeper (`order.lines`), at
+unions and types of other packages, nor at `<` and `>`, which fail over different types, so
+that a signature is asked for.
 """
 
 import re
@@ -193,7 +194,7 @@ def _told(name: tuple[str, ...], domains: Sequence[_Domain], constant: Any) -> s
     said = "the name of an argument" if name == ("arguments", "in") else ".".join(name)
     values = [value for domain in domains for value in domain.values or ()]
     if values:
-        return f"{said} is never {_written(constant)}; {_nearest(values, constant)}"
+        return f"{said} is never {_written(constant)}{_nearest(values, constant)}"
     kind = domains[0].kind
     return f"{said} is {kind}, never {_written(constant)}; {_fix(kind, constant)}"
 
@@ -203,9 +204,9 @@ def _nearest(values: Sequence[Any], constant: Any) -> str:
     wanted = str(constant).casefold()
     near = get_close_matches(wanted[:100], list(texts), n=1)
     if near:
-        return f"did you mean {_written(texts[near[0]])}?"
+        return f" (did you mean {_written(texts[near[0]])}?)"
     there_are = ", ".join(dict.fromkeys(_written(value) for value in values))
-    return f"there are: {bound_text(there_are, 300)}"
+    return f"; there are: {bound_text(there_are, 300)}"
 
 
 def _fix(kind: str, constant: Any) -> str:

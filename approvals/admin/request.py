@@ -237,7 +237,10 @@ def _happened(approval: Approval) -> list[Cell]:
             lines.append(format_html("Its time ran out {}.", when(approval.approve_by)))
             lines.append("Nobody refused it. It is not sent; its run can ask again.")
         case Status.CANCELLED:
-            lines.append("Its run was cancelled: the action is not sent.")
+            lines.append(
+                "It is not sent: its run was cancelled, the call was given up, or policy refuses "
+                "it by now."
+            )
         case Status.SUPERSEDED if approval.proposed_by:
             who = line(approval.proposed_by, 150)
             lines.append(format_html("{} proposed other arguments: {}", who, reason))

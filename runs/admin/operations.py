@@ -37,6 +37,7 @@ from runs.admin.show import (
 )
 from runs.models import (
     AgentRun,
+    Approval,
     Incident,
     ModelDecision,
     ToolObservation,
@@ -200,9 +201,16 @@ class OperationAdmin(ReadOnlyAdmin):
                 (record_url(AgentRun, operation.run_id), "run"),
                 (record_url(ModelDecision, operation.step_id), "decision"),
                 (list_url(Incident, operation=operation.pk), "incidents"),
+                *_approval_link(operation),
             ],
             action=_settle_link(request, operation),
         )
+
+
+def _approval_link(operation: ToolOperation) -> list[tuple[str, str]]:
+    if operation.approval_id is None:
+        return []
+    return [(record_url(Approval, operation.approval_id), "approval")]
 
 
 def _settle_link(request: HttpRequest, operation: ToolOperation) -> Action | None:

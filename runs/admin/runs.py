@@ -40,6 +40,7 @@ from runs.admin.show import (
     in_flight_badge,
     json_block,
     line,
+    link,
     list_url,
     operation_link,
     record_url,
@@ -50,6 +51,7 @@ from runs.admin.show import (
 from runs.models import (
     NAME,
     AgentRun,
+    Approval,
     Checkpoint,
     Incident,
     ModelDecision,
@@ -285,12 +287,25 @@ def _notices(run: AgentRun, hidden: frozenset[str]) -> list[Notice]:
         )
         lines = [_uncertain(operation) for operation in unknown[:ROWS]]
         notices.append(Notice("uncertain", "Effect uncertain", lines))
+    if run.state == RunState.WAITING_FOR_APPROVAL:
+        pending = run.approvals.filter(status=Approval.Status.PENDING).select_related("operation")
+        waiting = [_unsigned(approval) for approval in pending.order_by("approve_by")[:ROWS]]
+        notices.append(Notice("warning", "Waits for a signature", waiting))
     if run.paused_at is not None:
         notices.append(Notice("warning", "Paused", [line(run.pause_reason, 500)]))
     if run.error:
         error = scrub(run.error, {"input": run.input}, hidden)
         notices.append(Notice("danger", "Error", [line(error, 2_000)]))
     return notices
+
+
+def _unsigned(approval: Approval) -> SafeString:
+    return format_html(
+        "{}: {} until {}",
+        line(approval.operation.tool, NAME),
+        link(record_url(Approval, approval.pk), "look and decide"),
+        when(approval.approve_by),
+    )
 
 
 def _uncertain(operation: ToolOperation) -> SafeString:

@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString
 
 from runs.models import (
     AgentRun,
+    Approval,
     Checkpoint,
     Incident,
     ModelDecision,
@@ -38,6 +39,7 @@ from tools.redaction import bound_text, redact
 Tone = Literal["neutral", "info", "success", "warning", "danger", "uncertain"]
 Row = (
     AgentRun
+    | Approval
     | Step
     | StepAttempt
     | ModelDecision
