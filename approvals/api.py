@@ -6,34 +6,21 @@ of each of its methods. The person who decides is the token's user and nobody el
 Does not word errors: what is raised here becomes a problem document in `agentops`.
 """
 
-from typing import Any
-
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from pydantic import BaseModel
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.utils.urls import replace_query_param
 
 from approvals import commands, shapes
 from approvals.inbox import find_approvals, get_approval, read_page
 from approvals.presenting import present_approval
 from runs.access import APPROVALS_DECIDE, READ
-from runs.api import KernelView
 from runs.models import Approval
-from runs.paging import PAGE_SIZE, Page
+from runs.paging import PAGE_SIZE
 from runs.requests import Query, read_body
-from runs.shapes import Problem
+from runs.rest import KernelView, answer, page_links, problems
 
 _APPROVAL_ID = OpenApiParameter("approval_id", OpenApiTypes.UUID, OpenApiParameter.PATH)
-
-
-def _problems(*statuses: int) -> dict[int, OpenApiResponse]:
-    kind = "application/problem+json"
-    return {
-        (status, kind): OpenApiResponse(Problem)  # type: ignore[misc]
-        for status in (*statuses, 401, 403)
-    }
 
 
 class ApprovalsView(KernelView):
@@ -53,7 +40,7 @@ class ApprovalsView(KernelView):
             ),
             OpenApiParameter("page_size", int, description="How many items a page may have."),
         ],
-        responses={200: shapes.ApprovalPage, **_problems(400)},
+        responses={200: shapes.ApprovalPage, **problems(400)},
     )
     def get(self, request: Request) -> Response:
         """List approvals: pending ones first, the nearest to its end on top."""
@@ -66,7 +53,7 @@ class ApprovalsView(KernelView):
         )
         page = read_page(found, cursor=query.text("cursor"), size=query.page_size(PAGE_SIZE))
         results = [present_approval(approval) for approval in page.items]
-        return _answer(shapes.ApprovalPage(**_links(request, page), results=results))
+        return answer(shapes.ApprovalPage(**page_links(request, page), results=results))
 
 
 class ApprovalView(KernelView):
@@ -77,12 +64,12 @@ class ApprovalView(KernelView):
     @extend_schema(
         operation_id="approvals_retrieve",
         parameters=[_APPROVAL_ID],
-        responses={200: shapes.Approval, **_problems(404)},
+        responses={200: shapes.Approval, **problems(404)},
     )
     def get(self, request: Request, approval_id: str) -> Response:
         """Show an approval with its signatures."""
         Query(request, known=())
-        return _answer(present_approval(get_approval(approval_id)))
+        return answer(present_approval(get_approval(approval_id)))
 
 
 class VerdictView(KernelView):
@@ -94,7 +81,7 @@ class VerdictView(KernelView):
         operation_id="approvals_verdict",
         parameters=[_APPROVAL_ID],
         request=shapes.GiveVerdict,
-        responses={200: shapes.Approval, **_problems(400, 404, 409, 412, 413, 415)},
+        responses={200: shapes.Approval, **problems(400, 404, 409, 412, 413, 415)},
     )
     def post(self, request: Request, approval_id: str) -> Response:
         """Sign or refuse the exact action that has this fingerprint; heard once."""
@@ -109,7 +96,7 @@ class VerdictView(KernelView):
             event_id=said.event_id,
             via="api",
         )
-        return _answer(present_approval(get_approval(approval.id)))
+        return answer(present_approval(get_approval(approval.id)))
 
 
 class ProposeView(KernelView):
@@ -121,7 +108,7 @@ class ProposeView(KernelView):
         operation_id="approvals_propose",
         parameters=[_APPROVAL_ID],
         request=shapes.ProposeChange,
-        responses={200: shapes.Approval, **_problems(400, 404, 409, 412, 413, 415)},
+        responses={200: shapes.Approval, **problems(400, 404, 409, 412, 413, 415)},
     )
     def post(self, request: Request, approval_id: str) -> Response:
         """Ask for other arguments: a new action, with signatures of its own to be given."""
@@ -135,16 +122,4 @@ class ProposeView(KernelView):
             reason=said.reason,
             via="api",
         )
-        return _answer(present_approval(get_approval(approval.id)))
-
-
-def _answer(shape: BaseModel) -> Response:
-    return Response(shape.model_dump(mode="json"))
-
-
-def _links(request: Request, page: Page[Any]) -> dict[str, str | None]:
-    here = request.build_absolute_uri()
-    return {
-        name: replace_query_param(here, "cursor", cursor) if cursor else None
-        for name, cursor in (("next", page.next), ("previous", page.previous))
-    }
+        return answer(present_approval(get_approval(approval.id)))

@@ -6,27 +6,16 @@ the scope of each of its methods in `scopes`, without which nobody is let in.
 Does not word errors: what is raised here becomes a problem document in `agentops`.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, cast
-
-from django.conf import settings
-from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from pydantic import BaseModel
-from rest_framework.negotiation import BaseContentNegotiation
-from rest_framework.parsers import BaseParser
-from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
-from rest_framework.utils.urls import replace_query_param
-from rest_framework.views import APIView
 
 from runs import commands, shapes
-from runs.access import OPERATIONS_RESOLVE, READ, RUNS_WRITE, Actor
+from runs.access import OPERATIONS_RESOLVE, READ, RUNS_WRITE
 from runs.agents import all_agents
-from runs.paging import PAGE_SIZE, Page, read_newest_first
+from runs.paging import PAGE_SIZE, read_newest_first
 from runs.presenting import (
     present_agent,
     present_operation,
@@ -35,52 +24,14 @@ from runs.presenting import (
     present_tool,
 )
 from runs.queries import find_operations, find_runs, get_operation, get_run, parse_label
-from runs.requests import JsonBody, Query, Resolve, StartRun, read_body
+from runs.requests import Query, Resolve, StartRun, read_body
 from runs.resolution import resolve_operation
+from runs.rest import CURSOR, SIZE, KernelView, answer, page_links, problems
 from runs.state import OperationStatus, RunState
 from runs.timeline import PAGE_SIZE as TIMELINE_PAGE_SIZE
 from runs.timeline import read_timeline
 from tools.registry import all_tools
 
-
-class OnlyJson(BaseContentNegotiation):
-    """There is one format, whatever a caller says it accepts."""
-
-    def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
-        """The parser of the body's media type, or None."""
-        kind = (request.content_type or "").partition(";")[0].strip().lower()
-        return next((parser for parser in parsers if parser.media_type == kind), None)
-
-    def select_renderer(
-        self, request: Request, renderers: Any, format_suffix: str | None = None
-    ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type
-
-
-class KernelView(APIView):
-    """A view of this API. `scopes` names what each method needs."""
-
-    scopes: ClassVar[Mapping[str, str]] = {}
-    http_method_names = ["get", "post", "head"]
-    content_negotiation_class = OnlyJson
-    parser_classes = (JsonBody,)
-
-    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """The request as REST framework sees it."""
-        if "CONTENT_LENGTH" not in request.META and "HTTP_TRANSFER_ENCODING" in request.META:
-            # A body in chunks says no length, and would be taken for none at all.
-            request.META["CONTENT_LENGTH"] = str(settings.AGENTOPS_PAYLOAD_BYTES)
-        return super().initialize_request(request, *args, **kwargs)
-
-    def actor(self) -> Actor:
-        """Who asks; authentication has put it there."""
-        return cast(Actor, self.request.auth)
-
-
-_CURSOR = OpenApiParameter(
-    "cursor", str, description="Where a page begins; from a `next` or `previous` link."
-)
-_SIZE = OpenApiParameter("page_size", int, description="How many items a page may have.")
 _KEY = OpenApiParameter(
     "Idempotency-Key",
     str,
@@ -89,14 +40,6 @@ _KEY = OpenApiParameter(
 )
 _RUN_ID = OpenApiParameter("run_id", OpenApiTypes.UUID, OpenApiParameter.PATH)
 _OPERATION_ID = OpenApiParameter("operation_id", str, OpenApiParameter.PATH)
-
-
-def _problems(*statuses: int) -> dict[int, OpenApiResponse]:
-    kind = "application/problem+json"
-    return {
-        (status, kind): OpenApiResponse(shapes.Problem)  # type: ignore[misc]
-        for status in (*statuses, 401, 403)
-    }
 
 
 class RunsView(KernelView):
@@ -111,10 +54,10 @@ class RunsView(KernelView):
             OpenApiParameter("agent", str),
             OpenApiParameter("label", str, many=True, description="`name:value`; all must match"),
             OpenApiParameter("uncertain", bool),
-            _CURSOR,
-            _SIZE,
+            CURSOR,
+            SIZE,
         ],
-        responses={200: shapes.RunPage, **_problems(400)},
+        responses={200: shapes.RunPage, **problems(400)},
     )
     def get(self, request: Request) -> Response:
         """List runs, newest first."""
@@ -128,7 +71,7 @@ class RunsView(KernelView):
         page = read_newest_first(
             found, cursor=query.text("cursor"), size=query.page_size(PAGE_SIZE)
         )
-        return _answer(shapes.RunPage(**_links(request, page), results=present_runs(page.items)))
+        return answer(shapes.RunPage(**page_links(request, page), results=present_runs(page.items)))
 
     @extend_schema(
         operation_id="runs_start",
@@ -137,7 +80,7 @@ class RunsView(KernelView):
         responses={
             201: shapes.Run,
             200: OpenApiResponse(shapes.Run, description="The run that this key had started."),
-            **_problems(400, 409, 413, 415, 422),
+            **problems(400, 409, 413, 415, 422),
         },
     )
     def post(self, request: Request) -> Response:
@@ -151,11 +94,11 @@ class RunsView(KernelView):
             labels=asked.labels,
             idempotency_key=request.headers.get("Idempotency-Key"),
         )
-        answer = _answer(present_run(started.run), status=200 if started.replayed else 201)
+        said = answer(present_run(started.run), status=200 if started.replayed else 201)
         if started.replayed:
-            answer["Idempotent-Replayed"] = "true"
-        answer["Location"] = reverse("run", args=[started.run.id], request=request)
-        return answer
+            said["Idempotent-Replayed"] = "true"
+        said["Location"] = reverse("run", args=[started.run.id], request=request)
+        return said
 
 
 class RunView(KernelView):
@@ -166,12 +109,12 @@ class RunView(KernelView):
     @extend_schema(
         operation_id="runs_retrieve",
         parameters=[_RUN_ID],
-        responses={200: shapes.Run, **_problems(404)},
+        responses={200: shapes.Run, **problems(404)},
     )
     def get(self, request: Request, run_id: str) -> Response:
         """Show a run."""
         Query(request, known=())
-        return _answer(present_run(get_run(run_id)))
+        return answer(present_run(get_run(run_id)))
 
 
 class TimelineView(KernelView):
@@ -181,8 +124,8 @@ class TimelineView(KernelView):
 
     @extend_schema(
         operation_id="runs_timeline",
-        parameters=[_RUN_ID, _CURSOR, _SIZE],
-        responses={200: shapes.TimelinePage, **_problems(400, 404)},
+        parameters=[_RUN_ID, CURSOR, SIZE],
+        responses={200: shapes.TimelinePage, **problems(400, 404)},
     )
     def get(self, request: Request, run_id: str) -> Response:
         """Show a run's incident timeline, oldest first."""
@@ -193,7 +136,7 @@ class TimelineView(KernelView):
             cursor=query.text("cursor"),
             size=query.page_size(TIMELINE_PAGE_SIZE),
         )
-        return _answer(shapes.TimelinePage(**_links(request, page), results=list(page.items)))
+        return answer(shapes.TimelinePage(**page_links(request, page), results=list(page.items)))
 
 
 class CancelView(KernelView):
@@ -205,12 +148,12 @@ class CancelView(KernelView):
         operation_id="runs_cancel",
         parameters=[_RUN_ID],
         request=None,
-        responses={202: shapes.Run, **_problems(404, 409)},
+        responses={202: shapes.Run, **problems(404, 409)},
     )
     def post(self, request: Request, run_id: str) -> Response:
         """Ask for a run to be cancelled; an effect under way or unknown is settled first."""
         run = commands.cancel_run(actor=self.actor(), run_id=get_run(run_id).id)
-        return _answer(present_run(run), status=202)
+        return answer(present_run(run), status=202)
 
 
 class ResumeView(KernelView):
@@ -222,12 +165,12 @@ class ResumeView(KernelView):
         operation_id="runs_resume",
         parameters=[_RUN_ID],
         request=None,
-        responses={202: shapes.Run, **_problems(404, 409)},
+        responses={202: shapes.Run, **problems(404, 409)},
     )
     def post(self, request: Request, run_id: str) -> Response:
         """Let a paused run go on from what is recorded; 409 where it is not paused."""
         run = commands.resume_run(actor=self.actor(), run_id=get_run(run_id).id)
-        return _answer(present_run(run), status=202)
+        return answer(present_run(run), status=202)
 
 
 class OperationsView(KernelView):
@@ -241,10 +184,10 @@ class OperationsView(KernelView):
             OpenApiParameter("status", str, enum=[str(status) for status in OperationStatus]),
             OpenApiParameter("run", OpenApiTypes.UUID),
             OpenApiParameter("tool", str),
-            _CURSOR,
-            _SIZE,
+            CURSOR,
+            SIZE,
         ],
-        responses={200: shapes.OperationPage, **_problems(400)},
+        responses={200: shapes.OperationPage, **problems(400)},
     )
     def get(self, request: Request) -> Response:
         """List operations, newest first."""
@@ -256,7 +199,7 @@ class OperationsView(KernelView):
             found, cursor=query.text("cursor"), size=query.page_size(PAGE_SIZE)
         )
         results = [present_operation(operation) for operation in page.items]
-        return _answer(shapes.OperationPage(**_links(request, page), results=results))
+        return answer(shapes.OperationPage(**page_links(request, page), results=results))
 
 
 class OperationView(KernelView):
@@ -267,12 +210,12 @@ class OperationView(KernelView):
     @extend_schema(
         operation_id="operations_retrieve",
         parameters=[_OPERATION_ID],
-        responses={200: shapes.Operation, **_problems(404)},
+        responses={200: shapes.Operation, **problems(404)},
     )
     def get(self, request: Request, operation_id: str) -> Response:
         """Show an operation with everything learned about it."""
         Query(request, known=())
-        return _answer(present_operation(get_operation(operation_id)))
+        return answer(present_operation(get_operation(operation_id)))
 
 
 class ResolveView(KernelView):
@@ -284,7 +227,7 @@ class ResolveView(KernelView):
         operation_id="operations_resolve",
         parameters=[_OPERATION_ID],
         request=Resolve,
-        responses={200: shapes.Operation, **_problems(400, 404, 409, 413, 415)},
+        responses={200: shapes.Operation, **problems(400, 404, 409, 413, 415)},
     )
     def post(self, request: Request, operation_id: str) -> Response:
         """Say what became of an operation that is unknown; it is journaled with your evidence."""
@@ -297,7 +240,7 @@ class ResolveView(KernelView):
             external_ref=said.external_ref or "",
             result=said.result,
         )
-        return _answer(present_operation(get_operation(operation_id)))
+        return answer(present_operation(get_operation(operation_id)))
 
 
 class AgentsView(KernelView):
@@ -305,12 +248,12 @@ class AgentsView(KernelView):
 
     scopes = {"GET": READ}
 
-    @extend_schema(operation_id="agents_list", responses={200: shapes.AgentPage, **_problems()})
+    @extend_schema(operation_id="agents_list", responses={200: shapes.AgentPage, **problems()})
     def get(self, request: Request) -> Response:
         """List the registered agents."""
         Query(request, known=())
         results = [present_agent(agent) for agent in all_agents()]
-        return _answer(shapes.AgentPage(next=None, previous=None, results=results))
+        return answer(shapes.AgentPage(next=None, previous=None, results=results))
 
 
 class ToolsView(KernelView):
@@ -318,21 +261,9 @@ class ToolsView(KernelView):
 
     scopes = {"GET": READ}
 
-    @extend_schema(operation_id="tools_list", responses={200: shapes.ToolPage, **_problems()})
+    @extend_schema(operation_id="tools_list", responses={200: shapes.ToolPage, **problems()})
     def get(self, request: Request) -> Response:
         """List the registered tools."""
         Query(request, known=())
         results = [present_tool(spec) for spec in all_tools()]
-        return _answer(shapes.ToolPage(next=None, previous=None, results=results))
-
-
-def _answer(shape: BaseModel, *, status: int = 200) -> Response:
-    return Response(shape.model_dump(mode="json", by_alias=True), status=status)
-
-
-def _links(request: Request, page: Page[Any]) -> dict[str, str | None]:
-    here = request.build_absolute_uri()
-    return {
-        name: replace_query_param(here, "cursor", cursor) if cursor else None
-        for name, cursor in (("next", page.next), ("previous", page.previous))
-    }
+        return answer(shapes.ToolPage(next=None, previous=None, results=results))

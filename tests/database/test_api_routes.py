@@ -16,8 +16,8 @@ from rest_framework.test import APIRequestFactory
 
 from agentops.problems import no_such_address
 from runs.access import READ, SCOPES
-from runs.api import KernelView
 from runs.models import AgentRun
+from runs.rest import KernelView
 from tests.database.approving import asked, held_run, person
 from tests.database.callers import Caller, caller
 from tests.database.stories import Start, uncertain_run

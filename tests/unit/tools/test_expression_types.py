@@ -173,7 +173,7 @@ def test_what_can_never_be_equal_is_told_with_its_fix(
         "confidence == 1 && 'amount' in arguments && has(arguments.amount)",
         # What is compared is not the name alone, or not with a constant.
         "size(order) == 2 && -count == 1 && count - 1 == 2 && order.size() == 2",
-        "order.startsWith('1') == true && (order == '17') == true && order == '17' == true",
+        "order.startsWith('1') == true && (order == '17') == true && '17' == order == true",
         "true == (order == '17') && !urgent == true && dyn(order) == 17",
         "arguments.size() == 2 && currency == type && string(amount) == '700'",
         "(urgent ? order : currency) == 'EURO' && (order == '17' ? 1 : 2) == 2",
