@@ -10,6 +10,7 @@ from runs.access import operator
 from runs.agents import Agent, all_agents, forget_agents
 from runs.commands import start_run
 from runs.models import AgentRun
+from tests.emptying import pytest_runtest_setup as pytest_runtest_setup
 from tools import policy_store, registry
 
 _numbers = itertools.count(1)

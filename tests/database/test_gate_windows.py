@@ -136,3 +136,24 @@ def test_arguments_that_change_between_the_last_look_and_the_call_do_not_leave(
     monkeypatch.undo()
     drive(run)
     assert [call.arguments for call in script.calls] == [{"amount": 700}]
+
+
+def test_a_window_that_asks_for_more_by_the_time_of_the_send_is_heard(start: Start) -> None:
+    save_row("always", tool="pay", groups=["finance"])
+    save_row(
+        "busy",
+        tool="pay",
+        when="window.count > 1",
+        window_seconds=300,
+        window_by="all",
+        groups=["ops"],
+    )
+    script = scripted_tool(PAID, PAID)
+    first, second = (start(decider=pay_and_tell(), tools=("pay",)) for _ in range(2))
+    for run in (first, second):
+        drive(run)
+        say(request_of(run), person(None, "finance"))
+    drive(first)
+    drive(second)
+    assert (first.state, second.state) == ("COMPLETED", "WAITING_FOR_APPROVAL")
+    assert (len(script.calls), request_of(second).groups) == (1, ["finance", "ops"])
