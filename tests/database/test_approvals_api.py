@@ -33,8 +33,8 @@ FIELDS = {
     "id", "status", "operation_id", "run", "tool", "description", "arguments", "fingerprint",
     "policy_version", "resource_version", "rule", "reason_required", "requester", "requested_at",
     "approve_by", "execute_by", "quorum", "groups", "escalate_to", "escalated_at", "missing",
-    "verdicts", "decided_at", "decided_by", "reason", "asked_because", "spent_at", "proposed", "supersedes",
-    "superseded_by",
+    "verdicts", "decided_at", "decided_by", "reason", "asked_because", "spent_at",
+    "proposed", "supersedes", "superseded_by",
 }  # fmt: skip
 YES = {"verdict": "approve", "fingerprint": PRINT}
 

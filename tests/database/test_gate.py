@@ -9,7 +9,7 @@ from runs import CallTools, Context, Decision, Finish, ToolCall
 from runs.access import operator
 from runs.commands import cancel_run
 from runs.fingerprint import fingerprint
-from runs.models import AgentRun, Approval, Notice, ToolOperation
+from runs.models import AgentRun, Approval, Notice, StepAttempt, ToolOperation
 from runs.resolution import resolve_operation
 from tests.database.approving import let_run_out, person, say
 from tests.database.gating import (
@@ -67,6 +67,9 @@ def test_what_was_signed_is_sent_once_and_spends_its_signature(start: Start) -> 
     assert asked.spent_under == script.calls[0].fence_token
     assert requests_of(run) == [("approved", True)]
     assert "APPROVE" in run_edges(run)
+    attempts = StepAttempt.objects.filter(step__run=run, step__number=1).order_by("number")
+    tokens = list(attempts.values_list("fence_token", flat=True))
+    assert (len(tokens), tokens[-1]) == (2, script.calls[0].fence_token)
 
 
 def test_a_denial_is_a_typed_answer_with_its_reason_and_siblings_stand(start: Start) -> None:

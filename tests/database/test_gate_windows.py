@@ -157,3 +157,12 @@ def test_a_window_that_asks_for_more_by_the_time_of_the_send_is_heard(start: Sta
     drive(second)
     assert (first.state, second.state) == ("COMPLETED", "WAITING_FOR_APPROVAL")
     assert (len(script.calls), request_of(second).groups) == (1, ["finance", "ops"])
+
+
+def test_a_window_counts_what_is_uncertain(start: Start) -> None:
+    save_row("few", tool="pay", when="window.count > 1", window_seconds=300, window_by="all")
+    scripted_tool(LOST, provider=PLAIN, effect=EffectType.NON_IDEMPOTENT_WRITE)
+    first, second = (start(decider=pay_and_tell(), tools=("pay",)) for _ in range(2))
+    drive(first)
+    drive(second)
+    assert (first.state, second.state) == ("TOOL_STATUS_UNKNOWN", "WAITING_FOR_APPROVAL")

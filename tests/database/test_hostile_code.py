@@ -24,6 +24,7 @@ from runs.commands import cancel_run
 from runs.models import AgentRun, ToolObservation, Transition
 from runs.state import RunState
 from runs.timeline import read_timeline
+from tests.database.gating import tamper
 from tests.database.kit import (
     KEYED,
     ON_DATABASE,
@@ -135,9 +136,7 @@ def test_a_declaration_that_was_added_later_hides_what_the_journal_says(start: S
     run = start(decider=call_once(ToolCall("pay", amount=int(CARD))), tools=("pay",))
     drive(run)
     # The tool is not registered with the name today; the row is what says so.
-    operation = operation_of(run)
-    operation.sensitive = ["amount"]
-    operation.save(update_fields=["sensitive"])
+    tamper("UPDATE runs_tooloperation SET sensitive = '[\"amount\"]'")
     shown = [entry.model_dump_json() for entry in read_timeline(run_id=run.id).items]
     assert CARD not in "".join(shown)
 

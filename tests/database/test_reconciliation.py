@@ -8,6 +8,7 @@ import pytest
 from runs import ToolCall, events
 from runs.models import AgentRun, ToolObservation
 from runs.state import OperationStatus, RunState
+from tests.database.gating import tamper
 from tests.database.kit import (
     LOST,
     ON_DATABASE,
@@ -173,7 +174,7 @@ def test_two_declarations_of_one_tool_count_in_the_stricter_direction(
 ) -> None:
     """It was sent as what may not be repeated; today its tool says otherwise, or the reverse."""
     run, script = lose(7, 7, effect=effect, look_up=Script(*[Reconciled.not_found()] * 9))
-    change("UPDATE runs_tooloperation SET effect_type = 'IRREVERSIBLE'")
+    tamper("UPDATE runs_tooloperation SET effect_type = 'IRREVERSIBLE'")
     drive_when_due(run)
     waits_for_a_person(run, asked_on=True)
     assert len(script.calls) == 1
