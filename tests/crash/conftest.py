@@ -45,10 +45,14 @@ Work = Callable[..., Child]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After a test of this directory, too, only the kernel's own tables are emptied."""
+    """After a test of this directory, too, only the kernel's own tables are emptied.
+
+    Unless it says otherwise: with the kernel's tables alone there are no people, who sign.
+    """
     here = Path(__file__).parent
     for item in items:
-        if item.path.parent == here and "transactional_db" in getattr(item, "fixturenames", ()):
+        is_ours = item.path.parent == here and item.get_closest_marker("django_db") is None
+        if is_ours and "transactional_db" in getattr(item, "fixturenames", ()):
             item.add_marker(ON_DATABASE)
 
 

@@ -19,7 +19,12 @@ from tests.crash.forked import fork_worker
 from tests.crash.laws import Books, assert_honest
 from tests.database.approving import person, say
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(150)]
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.timeout(150),
+    # With people, who are none of the kernel's rows.
+    pytest.mark.django_db(transaction=True),
+]
 
 Part = Literal["asking", "sending"]
 # How often at least each part meets an event of the kind.
