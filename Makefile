@@ -35,6 +35,10 @@ test: $(VENV)/.dev
 # Django looks at the database's history before it looks for missing migrations.
 WITH_SERVERS = $(BIN)/python -m agentops.embedded
 
+# These wait for rows and locks, hardly for the clock: two of their files at a time. The rest
+# kills processes and measures leases, and has the machine to itself.
+SIDE_BY_SIDE = tests/database tests/unit
+
 check: $(VENV)/.dev
 	@$(call quietly,format,$(BIN)/python -m ruff format --check .)
 	@$(call quietly,lint,$(BIN)/python -m ruff check .)
@@ -42,7 +46,8 @@ check: $(VENV)/.dev
 	@$(call quietly,imports,$(BIN)/lint-imports)
 	@$(call quietly,migrations,$(WITH_SERVERS) $(BIN)/python manage.py makemigrations --check --dry-run)
 	@$(call quietly,system,$(BIN)/python manage.py check)
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(SIDE_BY_SIDE)
+	@exec $(BIN)/python -m pytest $(SIDE_BY_SIDE:%=--ignore=%) $(ARGS)
 
 bench: $(BENCH)/.installed
 	@exec $(BENCH)/bin/python -m tests.bench $(ARGS)

@@ -2,7 +2,8 @@
 
 Given nothing, real PostgreSQL and Valkey are started from wheels for this session,
 in a directory of its own, so a running stack of the same checkout is left alone.
-`DATABASE_URL` or `CELERY_BROKER_URL` put a server in the place of either.
+`DATABASE_URL` or `CELERY_BROKER_URL` put a server in the place of either. With `-n 2` each of
+the two processes has its own.
 """
 
 import os
@@ -19,22 +20,27 @@ _given = {name: os.environ.get(name, "") for name in ("DATABASE_URL", "CELERY_BR
 if not all(_given.values()):
     # Before Django reads its settings, which derive the servers' addresses from it.
     os.environ["AGENTOPS_DATA_DIR"] = tempfile.mkdtemp(prefix="agentops-test-")
+    _stack.callback(shutil.rmtree, os.environ["AGENTOPS_DATA_DIR"], ignore_errors=True)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if session.config.option.collectonly or all(_given.values()):
+    runs_tests = not session.config.option.collectonly and not _only_hands_out(session.config)
+    if not runs_tests or all(_given.values()):
         return
     from agentops.embedded import running
 
-    data_dir = Path(os.environ["AGENTOPS_DATA_DIR"])
-    _stack.callback(shutil.rmtree, data_dir, ignore_errors=True)
     _stack.enter_context(
         running(
-            data_dir,
+            Path(os.environ["AGENTOPS_DATA_DIR"]),
             postgres=not _given["DATABASE_URL"],
             broker=not _given["CELERY_BROKER_URL"],
         )
     )
+
+
+def _only_hands_out(config: pytest.Config) -> bool:
+    """Whether other processes run the tests, each on servers of its own."""
+    return bool(getattr(config.option, "numprocesses", None)) and not hasattr(config, "workerinput")
 
 
 def pytest_unconfigure() -> None:
