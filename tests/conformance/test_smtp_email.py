@@ -17,7 +17,7 @@ from tests.conformance.calls import Operation
 from tests.conformance.targets.loopback import free_port
 from tests.conformance.targets.mail import MailServer, make_certificate
 from tests.processes import Program
-from tools import Approve, EffectType
+from tools import Approve, EffectType, policy_store
 from tools.catalog.smtp_email import email_tool
 from tools.errors import InvalidArguments, InvalidTool
 from tools.outcome import Committed, Refused, Unknown, Unsent
@@ -252,9 +252,11 @@ def test_an_email_needs_a_signature_unless_the_project_says_otherwise(mail: Mail
     order = email("ann@example.com")
     spec = get_tool("send_email")
     assert spec.effect_type is EffectType.IRREVERSIBLE
-    assert evaluate(spec, order.arguments).outcome == "require_approval"
     freely = email_tool(sender=SENDER, name="notify", approval_policy=Approve(when="size(to) > 1"))
-    assert evaluate(freely.spec, order.arguments).outcome == "allow"  # type: ignore[attr-defined]
+    with policy_store.only():
+        assert evaluate(spec, order.arguments).outcome == "require_approval"
+        judged = evaluate(freely.spec, order.arguments)  # type: ignore[attr-defined]
+    assert judged.outcome == "allow"
 
 
 @pytest.mark.parametrize(
