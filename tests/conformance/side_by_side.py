@@ -58,14 +58,35 @@ class Reports:
                 pytest.fail(f"the check of {name} came to no report\n{said}", pytrace=False)
 
 
-def check_all(checks: Mapping[str, Check], *, logs: Path) -> Reports:
-    """Make the checks, some at once."""
+def check_all(checks: Mapping[str, Check], *, logs: Path, are_sound: bool = False) -> Reports:
+    """Make the checks, some at once.
+
+    Of tools that `are_sound` one that is not found so is checked once more, alone: times are
+    scaled to seconds, and a machine that stood still for one makes a deadline pass.
+    """
+    made = _make(checks, logs=logs, at_once=AT_ONCE)
+    if are_sound:
+        doubtful = {
+            name: checks[name]
+            for name, report in made.items()
+            if isinstance(report, Report) and not report.ok
+        }
+        for name in doubtful:
+            print(f"checked once more, after\n{made[name]}")
+        again = logs / "again"
+        again.mkdir()
+        made |= _make(doubtful, logs=again, at_once=1)
+    return Reports(made, logs)
+
+
+def _make(
+    checks: Mapping[str, Check], *, logs: Path, at_once: int
+) -> dict[str, Report | str | None]:
     cases = [_in_a_process(name, check, logs=logs) for name, check in checks.items()]
-    made = run_cases(cases, lanes=AT_ONCE)
-    return Reports(dict(zip(checks, made, strict=True)), logs)
+    return dict(zip(checks, run_cases(cases, lanes=at_once), strict=True))
 
 
-def reports_of(checks: Mapping[str, Check]) -> Any:
+def reports_of(checks: Mapping[str, Check], *, are_sound: bool = False) -> Any:
     """A fixture: the reports of those checks that a selected test of its module is named for.
 
     A test is named for a check by its parameter `checked`; it needs a mark that the database
@@ -81,7 +102,8 @@ def reports_of(checks: Mapping[str, Check]) -> Any:
     ) -> Iterator[Reports]:
         chosen = {name: checks[name] for name in _wanted(request) if name in checks}
         with django_db_blocker.unblock():
-            yield check_all(chosen, logs=tmp_path_factory.mktemp("checks"))
+            logs = tmp_path_factory.mktemp("checks")
+            yield check_all(chosen, logs=logs, are_sound=are_sound)
 
     return reports
 

@@ -114,7 +114,7 @@ CHECKS: dict[str, Check] = {
     "caldav": an_event_in_a_calendar,
     **MCP,
 }
-reports = reports_of(CHECKS)
+reports = reports_of(CHECKS, are_sound=True)
 
 
 @pytest.mark.parametrize("checked", CHECKS)
