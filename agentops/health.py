@@ -25,7 +25,7 @@ from django.views.decorators.http import require_safe
 from runs.models import Sweep
 
 # Those that beat asks for as often as for each other.
-SWEEPS: Final = ("due runs", "approvals")
+SWEEPS: Final = ("due runs", "approvals", "schedules")
 LEAST_SWEEP_AGE: Final = timedelta(seconds=10)
 SWEEPS_MISSED: Final = 10
 

@@ -51,6 +51,28 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     runs.UnknownAgent: Kind(HTTPStatus.BAD_REQUEST, "unknown-agent", "No such agent"),
     runs.InvalidInput: Kind(HTTPStatus.BAD_REQUEST, "invalid-input", "A value does not fit"),
     runs.WrongState: Kind(HTTPStatus.CONFLICT, "wrong-state", "The state allows no such request"),
+    runs.ParentDecides: Kind(HTTPStatus.CONFLICT, "parent-decides", "Its parent is to be asked"),
+    runs.ParentHeld: Kind(
+        HTTPStatus.CONFLICT, "parent-held", "A worker is at work", {"Retry-After": "1"}
+    ),
+    runs.NothingToCorrect: Kind(
+        HTTPStatus.CONFLICT, "nothing-to-correct", "There is nothing to correct"
+    ),
+    runs.AlreadyCorrected: Kind(
+        HTTPStatus.CONFLICT, "already-corrected", "What it did was corrected"
+    ),
+    runs.NoEffect: Kind(HTTPStatus.CONFLICT, "no-effect", "There is nothing to correct"),
+    runs.EffectCorrected: Kind(HTTPStatus.CONFLICT, "effect-corrected", "It was corrected before"),
+    runs.BeingCorrected: Kind(
+        HTTPStatus.CONFLICT, "being-corrected", "A compensation may yet take effect"
+    ),
+    runs.OverBudget: Kind(HTTPStatus.CONFLICT, "over-budget", "The budget is used"),
+    runs.TooManySignals: Kind(
+        HTTPStatus.CONFLICT, "too-many-signals", "Earlier signals were not taken yet"
+    ),
+    runs.EventReused: Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "event-reused", "The id names another signal"
+    ),
     runs.AlreadySettled: Kind(HTTPStatus.CONFLICT, "already-settled", "There is nothing to settle"),
     runs.StillInFlight: Kind(
         HTTPStatus.CONFLICT, "still-in-flight", "An earlier send may yet take effect"
@@ -70,6 +92,7 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     runs.KeyReused: Kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "key-reused", "The key names another request"
     ),
+    runs.UnknownSchedule: Kind(HTTPStatus.NOT_FOUND, "unknown-schedule", "No such schedule"),
     InvalidRequest: Kind(HTTPStatus.BAD_REQUEST, "invalid-request", "The body does not fit"),
     MalformedJson: Kind(HTTPStatus.BAD_REQUEST, "malformed-json", "The body is no JSON"),
     TooLarge: Kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", "The body is too large"),
@@ -77,9 +100,21 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     approvals.NobodyThere: Kind(HTTPStatus.FORBIDDEN, "nobody-there", "No person signs"),
     approvals.SomebodyElse: Kind(HTTPStatus.FORBIDDEN, "somebody-else", "Not for another person"),
     approvals.Inactive: Kind(HTTPStatus.FORBIDDEN, "inactive", "The user is not active"),
-    approvals.NoPermission: Kind(HTTPStatus.FORBIDDEN, "no-permission", "The user may not decide"),
+    approvals.NoPermission: Kind(
+        HTTPStatus.FORBIDDEN, "no-permission", "The user lacks a permission"
+    ),
     approvals.OwnRequest: Kind(HTTPStatus.FORBIDDEN, "own-request", "Not on one's own request"),
     approvals.NotInGroup: Kind(HTTPStatus.FORBIDDEN, "not-in-group", "Others are asked"),
+    approvals.UnknownQuestion: Kind(HTTPStatus.NOT_FOUND, "unknown-question", "No such question"),
+    approvals.NotAsked: Kind(HTTPStatus.FORBIDDEN, "not-asked", "Others are asked"),
+    approvals.UnfitAnswer: Kind(HTTPStatus.BAD_REQUEST, "unfit-answer", "The answer does not fit"),
+    approvals.AlreadyAnswered: Kind(HTTPStatus.CONFLICT, "already-answered", "It is answered"),
+    approvals.QuestionExpired: Kind(
+        HTTPStatus.CONFLICT, "question-expired", "The time to answer is over"
+    ),
+    approvals.QuestionCancelled: Kind(
+        HTTPStatus.CONFLICT, "question-cancelled", "Nobody waits for it any more"
+    ),
     approvals.AnotherFingerprint: Kind(
         HTTPStatus.PRECONDITION_FAILED, "another-fingerprint", "It is another action"
     ),
@@ -149,7 +184,11 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
     about: dict[str, Any] = {}
     detail = str(error)
     match error:
-        case InvalidRequest(problems=problems) | tools.InvalidArguments(problems=problems):
+        case (
+            InvalidRequest(problems=problems)
+            | tools.InvalidArguments(problems=problems)
+            | approvals.UnfitAnswer(problems=problems)
+        ):
             about = _first_of([FieldProblem(**vars(one)) for one in problems])
         case runs.InvalidInput() | tools.InvalidPayload():
             about = {"field": error.field, "value": error.value, "fix": error.fix}
@@ -173,8 +212,26 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
         case runs.UnknownOperation(operation_id=operation_id):
             fix = "GET operations/ lists them."
             about = {"field": "operation", "value": ascii(operation_id), "fix": fix}
+        case runs.UnknownSchedule(name=name):
+            about = {"field": "name", "value": ascii(name), "fix": "GET schedules/ lists them."}
         case runs.WrongState(state=state):
             about = {"field": "state", "value": state, "fix": "Look at the run as it is now."}
+        case runs.ParentDecides(parent_id=parent_id, request=request):
+            about = {"field": "parent", "value": parent_id, "fix": f"Ask that run to {request}."}
+        case runs.ParentHeld(parent_id=parent_id):
+            fix = "Send the same request again in a moment."
+            about = {"field": "parent", "value": parent_id, "fix": fix}
+        case runs.NothingToCorrect() | runs.AlreadyCorrected():
+            about = {"field": "run", "value": error.run_id, "fix": "Look at its operations."}
+        case runs.OverBudget(breach=breach):
+            fix = "Resume it with add_steps, add_tokens, add_cost_usd or add_seconds."
+            about = {"field": "budget", "value": breach, "fix": fix}
+        case runs.EventReused(event_id=event_id):
+            fix = "Use a new id for a new signal."
+            about = {"field": "event_id", "value": ascii(event_id), "fix": fix}
+        case runs.TooManySignals(limit=limit):
+            fix = "Send it again once the run has taken some."
+            about = {"field": "run", "value": f"{limit} signals", "fix": fix}
         case runs.AlreadySettled(status=status):
             fix = "Look at the operation as it is now."
             about = {"field": "operation", "value": status, "fix": fix}

@@ -215,6 +215,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": SWEEP_EVERY,
         "options": {"expires": AGENTOPS_SWEEP_SECONDS},
     },
+    "start-scheduled-runs": {
+        "task": "runs.start_scheduled_runs",
+        "schedule": SWEEP_EVERY,
+        "options": {"expires": AGENTOPS_SWEEP_SECONDS},
+    },
     "send-notifications": {
         "task": "agentops.send_notifications",
         "schedule": timedelta(seconds=2),

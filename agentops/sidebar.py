@@ -1,8 +1,9 @@
 """What the admin's sidebar offers, and to whom.
 
 Guarantees: an entry leads to a list and is there for those who may see its rows; the
-headlines, how many runs have an uncertain effect and how many requests wait for a signature,
-are on every page while there are any. A query each, bounded, through a small index.
+headlines, how many runs have an uncertain effect, how many requests wait for a signature and
+how many questions for an answer, are on every page while there are any. A query each, bounded,
+through a small index.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Final
 from django.http import HttpRequest
 from django.urls import reverse
 
-from runs.models import Approval, ToolOperation
+from runs.models import Approval, Question, ToolOperation
 from runs.state import OperationStatus
 
 COUNTED_UP_TO: Final = 99
@@ -32,15 +33,20 @@ class Entry:
 
 UNCERTAIN: Final = Entry("Effect uncertain", "help", "runs.agentrun", {"effect": "uncertain"})
 INBOX: Final = Entry("Inbox", "inbox", "runs.approval", or_with="runs.decide_approval")
+QUESTIONS: Final = Entry(
+    "Questions", "contact_support", "runs.question", or_with="runs.answer_question"
+)
 SECTIONS: Final = {
     "Approvals": [
         INBOX,
+        QUESTIONS,
         Entry("Policies", "rule", "tools.toolpolicy", or_with="tools.edit_policies"),
         Entry("Notifications", "mail", "agentops.delivery"),
     ],
     "Runs": [
         UNCERTAIN,
         Entry("Runs", "play_circle", "runs.agentrun"),
+        Entry("Schedules", "schedule", "runs.schedule", or_with="runs.change_schedule"),
         Entry("Operations", "bolt", "runs.tooloperation"),
         Entry("Incidents", "warning", "runs.incident"),
         Entry("Journal", "list_alt", "runs.transition"),
@@ -106,7 +112,13 @@ def _count_pending() -> int:
     return len(pending.values_list("pk", flat=True)[: COUNTED_UP_TO + 1])
 
 
+def _count_open() -> int:
+    asked = Question.objects.filter(status=Question.Status.OPEN).order_by()
+    return len(asked.values_list("pk", flat=True)[: COUNTED_UP_TO + 1])
+
+
 _COUNTS: Final[Mapping[str, Callable[[], int]]] = {
     UNCERTAIN.title: _count_uncertain,
     INBOX.title: _count_pending,
+    QUESTIONS.title: _count_open,
 }

@@ -38,8 +38,10 @@ class Person:
     groups: frozenset[str]
 
 
-def find_person(*, actor: Actor, user: User | AnonymousUser | None) -> Person:
-    """`user` as the database knows them now.
+def find_person(
+    *, actor: Actor, user: User | AnonymousUser | None, permission: str = PERMISSION
+) -> Person:
+    """`user` as the database knows them now, with this permission.
 
     Raises NobodyThere, SomebodyElse (the actor is another person), Inactive or NoPermission.
     """
@@ -51,8 +53,8 @@ def find_person(*, actor: Actor, user: User | AnonymousUser | None) -> Person:
         raise SomebodyElse(person=name, actor=actor.name)
     if not known.is_active:
         raise Inactive(person=name)
-    if not known.has_perm(PERMISSION):
-        raise NoPermission(person=name)
+    if not known.has_perm(permission):
+        raise NoPermission(person=name, permission=permission)
     groups = frozenset(known.groups.values_list("name", flat=True))
     return Person(user_id=known.pk, name=name, groups=groups)
 

@@ -1,16 +1,23 @@
-"""Every condition under which a word on an approval is not heard, one class each.
+"""Every condition under which a person's word is not heard, one class each.
 
 ApprovalError
 ├── UnknownApproval         no approval of that id
+├── UnknownQuestion         no question of that id
 ├── NotThisPerson           somebody else may decide, this person may not
 │   ├── NobodyThere         no person stands behind the request
 │   ├── SomebodyElse        the entry point knows another person than the one named
 │   ├── Inactive            the user is not active
-│   ├── NoPermission        the user lacks `runs.decide_approval`
+│   ├── NoPermission        the user lacks `runs.decide_approval`, or `runs.answer_question`
 │   ├── OwnRequest          the user asked for the action, or started its run
-│   └── NotInGroup          the user is in none of the groups that must sign
+│   ├── NotInGroup          the user is in none of the groups that must sign
+│   └── NotAsked            the user is in none of the groups that a question was put to
 ├── AnotherFingerprint      what was signed is not what would be sent
-└── TooLate                 nothing can be said on it any more
+├── UnfitAnswer             an answer does not fit the schema of its question
+├── QuestionEnded           a question takes no answer any more
+│   ├── AlreadyAnswered     somebody has answered it
+│   ├── QuestionExpired     the time to answer is over
+│   └── QuestionCancelled   its run does not wait for it any more
+└── TooLate                 nothing can be said on an approval any more
     ├── AlreadyDecided      approved, denied or cancelled
     ├── RanOut              the time to decide is over; nobody refused
     ├── Superseded          it was asked anew, or other arguments were proposed
@@ -21,13 +28,15 @@ Each names the field, the value and the fix. Conditions of runs and tools (a sco
 missing, a value that does not fit) keep their own classes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 from runs.errors import RunsError
+from tools.errors import Problem
 
 PERMISSION: Final = "runs.decide_approval"
+ANSWERING: Final = "runs.answer_question"
 
 
 class ApprovalError(RunsError):
@@ -49,6 +58,17 @@ class UnknownApproval(ApprovalError):
         )
 
 
+class UnknownQuestion(ApprovalError):
+    def __init__(self, *, question_id: str) -> None:
+        self.question_id = question_id
+        super().__init__(
+            f"No question has the id {question_id!a}.",
+            field="question",
+            value=ascii(question_id),
+            fix="GET questions/ and list_questions show them.",
+        )
+
+
 class NotThisPerson(ApprovalError):
     """Base of the reasons why this person may not decide."""
 
@@ -60,7 +80,7 @@ class NotThisPerson(ApprovalError):
 class NobodyThere(NotThisPerson):
     def __init__(self) -> None:
         super().__init__(
-            "Nobody signs: no person stands behind this request.",
+            "No person stands behind this request.",
             person="nobody",
             fix="Sign in, or use the token of a user.",
         )
@@ -77,16 +97,17 @@ class SomebodyElse(NotThisPerson):
 class Inactive(NotThisPerson):
     def __init__(self, *, person: str) -> None:
         super().__init__(
-            f"{person} is not an active user.", person=person, fix="Let somebody else decide."
+            f"{person} is not an active user.", person=person, fix="Let somebody else do it."
         )
 
 
 class NoPermission(NotThisPerson):
-    def __init__(self, *, person: str) -> None:
+    def __init__(self, *, person: str, permission: str = PERMISSION) -> None:
+        self.permission = permission
         super().__init__(
-            f"{person} lacks the permission {PERMISSION}.",
+            f"{person} lacks the permission {permission}.",
             person=person,
-            fix="Give it to the user or to one of their groups, or let somebody else decide.",
+            fix="Give it to the user or to one of their groups, or let somebody else do it.",
         )
 
 
@@ -109,6 +130,68 @@ class NotInGroup(NotThisPerson):
             f"{person} is in none of the groups that may sign: {', '.join(self.groups)}.",
             person=person,
             fix="Let somebody of them decide.",
+        )
+
+
+class NotAsked(NotThisPerson):
+    def __init__(self, *, person: str, groups: Iterable[str]) -> None:
+        self.groups = tuple(groups)
+        super().__init__(
+            f"{person} is in none of the groups that are asked: {', '.join(self.groups)}.",
+            person=person,
+            fix="Let somebody of them answer.",
+        )
+
+
+class UnfitAnswer(ApprovalError):
+    """`problems` has one entry for each field that does not fit."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        told = "; ".join(str(problem) for problem in self.problems)
+        super().__init__(told, field=first.field, value=first.value, fix="Nothing was changed.")
+
+
+class QuestionEnded(ApprovalError):
+    """Base of the conflicts: somebody answered, or nobody waits for it any more."""
+
+    def __init__(self, sentence: str, *, question_id: str, value: str, fix: str) -> None:
+        self.question_id = question_id
+        super().__init__(sentence, field="question", value=value, fix=fix)
+
+
+class AlreadyAnswered(QuestionEnded):
+    def __init__(self, *, question_id: str, answered_by: str, answered_at: datetime) -> None:
+        self.answered_by, self.answered_at = answered_by, answered_at
+        super().__init__(
+            f"{answered_by} answered question {question_id} at "
+            f"{answered_at:%Y-%m-%d %H:%M:%S} UTC.",
+            question_id=question_id,
+            value=answered_by,
+            fix="Nothing was changed; the first answer stands.",
+        )
+
+
+class QuestionExpired(QuestionEnded):
+    def __init__(self, *, question_id: str, answer_by: datetime | None) -> None:
+        self.answer_by = answer_by
+        when = f" at {answer_by:%Y-%m-%d %H:%M:%S} UTC" if answer_by is not None else ""
+        super().__init__(
+            f"Question {question_id} ran out{when}, unanswered.",
+            question_id=question_id,
+            value="expired",
+            fix="Its run went on without an answer.",
+        )
+
+
+class QuestionCancelled(QuestionEnded):
+    def __init__(self, *, question_id: str) -> None:
+        super().__init__(
+            f"Question {question_id} was cancelled: its run does not wait for it any more.",
+            question_id=question_id,
+            value="cancelled",
+            fix="Look at the run as it is now.",
         )
 
 

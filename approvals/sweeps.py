@@ -1,4 +1,4 @@
-"""The sweep over approvals: what runs out, is to be reminded of, or goes to a second group.
+"""The sweep over what people are asked: what runs out, is recalled, or goes to a second group.
 
 Guarantees: an approval whose time is over becomes expired, which is neither an approval nor a
 person's refusal, and its run is due; a reminder and an escalation are told of once. Dates are
@@ -7,16 +7,18 @@ the same moment is never overruled; a run that somebody holds is left to the nex
 sweeps at one time do no harm. The work is bounded by what is due.
 
 Does not move runs or operations, and does not tell anybody: notices are delivered elsewhere.
+Does not end a question whose time is over: the run that waits for it does.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from approvals import question_sweeps
 from runs.models import AgentRun, Approval, Notice, Sweep
 from runs.wake import hint
 
@@ -31,20 +33,28 @@ class Swept:
     expired: int = 0
     reminded: int = 0
     escalated: int = 0
+    questions_reminded: int = 0
+    questions_escalated: int = 0
 
 
 def run_once() -> Swept:
-    """One sweep. Returns how many approvals it moved, reminded of and escalated."""
+    """One sweep. Returns how many approvals and questions it moved, reminded of and escalated."""
     with transaction.atomic():
         if not _try_lock():
             return Swept()
         expired = _expire()
-        swept = Swept(expired=len(expired), reminded=_remind(), escalated=_escalate())
+        swept = Swept(
+            expired=len(expired),
+            reminded=_remind(),
+            escalated=_escalate(),
+            questions_reminded=question_sweeps.remind(BATCH),
+            questions_escalated=question_sweeps.escalate(BATCH),
+        )
         Sweep.objects.update_or_create(
             name=SWEEP,
             defaults={
                 "last_run_at": Now(),
-                "found": swept.expired + swept.reminded + swept.escalated,
+                "found": sum(astuple(swept)),
             },
         )
     for run_id in expired:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from approvals import api
+from approvals import api, api_questions
 
 urlpatterns = [
     path("approvals/", api.ApprovalsView.as_view(), name="approvals"),
@@ -12,5 +12,12 @@ urlpatterns = [
     ),
     path(
         "approvals/<str:approval_id>/propose/", api.ProposeView.as_view(), name="approval-propose"
+    ),
+    path("questions/", api_questions.QuestionsView.as_view(), name="questions"),
+    path("questions/<str:question_id>/", api_questions.QuestionView.as_view(), name="question"),
+    path(
+        "questions/<str:question_id>/answer/",
+        api_questions.AnswerView.as_view(),
+        name="question-answer",
     ),
 ]

@@ -8,36 +8,62 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runs.agents import Agent, Budget
-    from runs.context import Context, Observed
+    from runs.context import Context, Observed, Received
     from runs.deciders import Llm, Script
-    from runs.decisions import CallTools, Decision, Fail, Finish, ToolCall
+    from runs.decisions import (
+        Ask,
+        CallTools,
+        Compensate,
+        Decision,
+        Delegate,
+        DelegateAll,
+        Fail,
+        Finish,
+        Sleep,
+        ToolCall,
+        WaitFor,
+    )
 
 _HOME = {
     "Agent": "agents",
+    "Ask": "decisions",
     "Budget": "agents",
     "CallTools": "decisions",
+    "Compensate": "decisions",
     "Context": "context",
     "Decision": "decisions",
+    "Delegate": "decisions",
+    "DelegateAll": "decisions",
     "Fail": "decisions",
     "Finish": "decisions",
     "Llm": "deciders",
     "Observed": "context",
+    "Received": "context",
     "Script": "deciders",
+    "Sleep": "decisions",
     "ToolCall": "decisions",
+    "WaitFor": "decisions",
 }
 
 __all__ = [
     "Agent",
+    "Ask",
     "Budget",
     "CallTools",
+    "Compensate",
     "Context",
     "Decision",
+    "Delegate",
+    "DelegateAll",
     "Fail",
     "Finish",
     "Llm",
     "Observed",
+    "Received",
     "Script",
+    "Sleep",
     "ToolCall",
+    "WaitFor",
 ]
 
 

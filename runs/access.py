@@ -16,15 +16,19 @@ RUNS_WRITE: Final = "runs:write"
 OPERATIONS_RECONCILE: Final = "operations:reconcile"
 OPERATIONS_RESOLVE: Final = "operations:resolve"
 APPROVALS_DECIDE: Final = "approvals:decide"
+QUESTIONS_ANSWER: Final = "questions:answer"
 POLICIES_WRITE: Final = "policies:write"
+SCHEDULES_WRITE: Final = "schedules:write"
 # Every scope that exists, with what it allows.
 SCOPES: Final = {
     READ: "see runs, operations, agents and tools",
-    RUNS_WRITE: "start, cancel and resume runs",
+    RUNS_WRITE: "start, fork, signal, pause, resume, retry, cancel and compensate runs",
     OPERATIONS_RECONCILE: "ask now what happened to an unknown operation",
     OPERATIONS_RESOLVE: "say what became of an unknown operation, or that a worker has ended",
     APPROVALS_DECIDE: "sign or refuse actions, and propose changes to them",
+    QUESTIONS_ANSWER: "answer what agents ask people",
     POLICIES_WRITE: "edit policies, stop sending and resume it",
+    SCHEDULES_WRITE: "save schedules, enable, disable and delete them, and start one now",
 }
 
 

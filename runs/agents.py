@@ -21,21 +21,30 @@ Decider = Script | Llm | Callable[..., Any]
 
 @dataclass(frozen=True)
 class Budget:
-    """What one run may spend. None is no limit.
+    """What one run may spend, its child runs included. None is no limit.
 
-    `steps` counts decisions and `duration` runs from creation; both are enforced at
-    every step. `tokens` and `cost_usd` (a decimal string) count llm use.
+    `steps` counts decisions, `duration` runs from creation, `tokens` and `cost_usd` (a
+    decimal string) count llm use. A run that would go beyond is paused and asks for more.
+    `step_tokens` and `step_cost_usd` are the most that one decision may use: they are reserved
+    before the decider is asked, and what it did not use is given back with its answer.
     """
 
     steps: int | None = None
     tokens: int | None = None
     cost_usd: str | None = None
     duration: timedelta | None = None
+    step_tokens: int = 0
+    step_cost_usd: str = "0"
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A decider, the tools it may call, and its limits. Creating one registers it."""
+    """A decider, the tools it may call, and its limits. Creating one registers it.
+
+    `concurrency` is how many of its runs may be at work at one time over all workers;
+    `priority` orders its runs among each other (-100 to 100, higher first). After
+    `repeats_allowed` equal calls with equal answers in a row a run is paused.
+    """
 
     name: str
     decider: Decider
@@ -45,6 +54,9 @@ class Agent:
         "next_step"
     )
     on_failure: Literal["stop", "compensate"] = "stop"
+    concurrency: int | None = None
+    priority: int = 0
+    repeats_allowed: int = 5
 
     def __post_init__(self) -> None:
         _register(self)

@@ -10,7 +10,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.reverse import reverse
 
 from runs import commands, shapes
 from runs.access import OPERATIONS_RESOLVE, READ, RUNS_WRITE
@@ -26,18 +25,21 @@ from runs.presenting import (
 from runs.queries import find_operations, find_runs, get_operation, get_run, parse_label
 from runs.requests import Query, Resolve, StartRun, read_body
 from runs.resolution import resolve_operation
-from runs.rest import CURSOR, SIZE, KernelView, answer, page_links, problems
+from runs.rest import (
+    CURSOR,
+    IDEMPOTENCY_KEY,
+    SIZE,
+    KernelView,
+    answer,
+    answer_started,
+    page_links,
+    problems,
+)
 from runs.state import OperationStatus, RunState
 from runs.timeline import PAGE_SIZE as TIMELINE_PAGE_SIZE
 from runs.timeline import read_timeline
 from tools.registry import all_tools
 
-_KEY = OpenApiParameter(
-    "Idempotency-Key",
-    str,
-    OpenApiParameter.HEADER,
-    description="Names the request: sent again with it, the same run is answered.",
-)
 _RUN_ID = OpenApiParameter("run_id", OpenApiTypes.UUID, OpenApiParameter.PATH)
 _OPERATION_ID = OpenApiParameter("operation_id", str, OpenApiParameter.PATH)
 
@@ -54,6 +56,7 @@ class RunsView(KernelView):
             OpenApiParameter("agent", str),
             OpenApiParameter("label", str, many=True, description="`name:value`; all must match"),
             OpenApiParameter("uncertain", bool),
+            OpenApiParameter("parent", OpenApiTypes.UUID, description="the run that started them"),
             CURSOR,
             SIZE,
         ],
@@ -61,12 +64,13 @@ class RunsView(KernelView):
     )
     def get(self, request: Request) -> Response:
         """List runs, newest first."""
-        query = Query(request, known=("state", "agent", "label", "uncertain"))
+        query = Query(request, known=("state", "agent", "label", "uncertain", "parent"))
         found = find_runs(
             state=query.text("state"),
             agent=query.text("agent"),
             labels=dict(parse_label(one, separator=":") for one in query.texts("label")),
             uncertain=query.truth("uncertain"),
+            parent=query.text("parent"),
         )
         page = read_newest_first(
             found, cursor=query.text("cursor"), size=query.page_size(PAGE_SIZE)
@@ -75,7 +79,7 @@ class RunsView(KernelView):
 
     @extend_schema(
         operation_id="runs_start",
-        parameters=[_KEY],
+        parameters=[IDEMPOTENCY_KEY],
         request=StartRun,
         responses={
             201: shapes.Run,
@@ -92,13 +96,10 @@ class RunsView(KernelView):
             objective=asked.objective,
             input=asked.input,
             labels=asked.labels,
+            priority=asked.priority,
             idempotency_key=request.headers.get("Idempotency-Key"),
         )
-        said = answer(present_run(started.run), status=200 if started.replayed else 201)
-        if started.replayed:
-            said["Idempotent-Replayed"] = "true"
-        said["Location"] = reverse("run", args=[started.run.id], request=request)
-        return said
+        return answer_started(request, started.run, replayed=started.replayed)
 
 
 class RunView(KernelView):
@@ -137,40 +138,6 @@ class TimelineView(KernelView):
             size=query.page_size(TIMELINE_PAGE_SIZE),
         )
         return answer(shapes.TimelinePage(**page_links(request, page), results=list(page.items)))
-
-
-class CancelView(KernelView):
-    """Ask a run to end."""
-
-    scopes = {"POST": RUNS_WRITE}
-
-    @extend_schema(
-        operation_id="runs_cancel",
-        parameters=[_RUN_ID],
-        request=None,
-        responses={202: shapes.Run, **problems(404, 409)},
-    )
-    def post(self, request: Request, run_id: str) -> Response:
-        """Ask for a run to be cancelled; an effect under way or unknown is settled first."""
-        run = commands.cancel_run(actor=self.actor(), run_id=get_run(run_id).id)
-        return answer(present_run(run), status=202)
-
-
-class ResumeView(KernelView):
-    """Let a run go on."""
-
-    scopes = {"POST": RUNS_WRITE}
-
-    @extend_schema(
-        operation_id="runs_resume",
-        parameters=[_RUN_ID],
-        request=None,
-        responses={202: shapes.Run, **problems(404, 409)},
-    )
-    def post(self, request: Request, run_id: str) -> Response:
-        """Let a paused run go on from what is recorded; 409 where it is not paused."""
-        run = commands.resume_run(actor=self.actor(), run_id=get_run(run_id).id)
-        return answer(present_run(run), status=202)
 
 
 class OperationsView(KernelView):

@@ -10,7 +10,16 @@ from typing import Any
 from uuid import UUID
 
 from runs import events
-from runs.models import Approval, Incident, Notice, ToolObservation, ToolOperation
+from runs.models import (
+    AgentRun,
+    Approval,
+    Incident,
+    Notice,
+    Question,
+    ToolObservation,
+    ToolOperation,
+    Wait,
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,37 @@ class NewApproval:
     approval: Approval
     decide_in: float
     remind_in: float
+    escalate_in: float | None
+
+
+@dataclass(frozen=True)
+class NewWait:
+    """What the open step waits for, `seconds` from the commit at the most; None is no end."""
+
+    kind: Wait.Kind
+    name: str
+    step_number: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class EndedWait:
+    """How the wait of the open step ended, and the signal that ended it."""
+
+    outcome: Wait.Outcome
+    step_number: int
+    result: Any = None
+    author: str = ""
+    signal_id: int | None = None
+
+
+@dataclass(frozen=True)
+class NewQuestion:
+    """A question, with its dates in seconds from the commit."""
+
+    question: Question
+    answer_in: float | None
+    remind_in: float | None
     escalate_in: float | None
 
 
@@ -88,6 +128,10 @@ class Change:
     spent_approvals: set[UUID] = field(default_factory=set)
     # Given back, because the send that spent them provably did not leave.
     returned_approvals: set[UUID] = field(default_factory=set)
+    new_wait: NewWait | None = None
+    ended_wait: EndedWait | None = None
+    new_question: NewQuestion | None = None
+    new_children: list[AgentRun] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     # Told once this is written, and not before.
     told: list[tuple[events.Name, dict[str, Any]]] = field(default_factory=list)

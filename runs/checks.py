@@ -1,18 +1,21 @@
 """System checks of agents: what would fail at the first step is said at start."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning, register
 
-from runs.agents import all_agents
+from runs.agents import Agent, all_agents
 from runs.deciders import Llm
 from tools.errors import UnknownTool
 from tools.registry import get_tool
+from tools.spec import ToolSpec
 
 
 @register
 def check_agents(**_: Any) -> list[CheckMessage]:
-    """Every tool an agent names exists, and its decider can be asked."""
+    """Every tool an agent names exists, its decider can be asked, and its pivots are known."""
     found: list[CheckMessage] = []
     for agent in all_agents():
         for name in agent.tools:
@@ -27,13 +30,7 @@ def check_agents(**_: Any) -> list[CheckMessage]:
                     )
                 )
         if agent.on_failure == "compensate":
-            found.append(
-                Error(
-                    f"Agent {agent.name!r} compensates on failure, which is not served yet.",
-                    hint='Use on_failure="stop", and correct committed effects by hand.',
-                    id="runs.E002",
-                )
-            )
+            found += [_warn_of_pivot(agent, spec) for spec in _find_pivots(agent)]
         if isinstance(agent.decider, Llm):
             found.append(
                 Warning(
@@ -43,3 +40,22 @@ def check_agents(**_: Any) -> list[CheckMessage]:
                 )
             )
     return found
+
+
+def _find_pivots(agent: Agent) -> Iterator[ToolSpec]:
+    """The agent's writes that nothing is declared to correct."""
+    for name in agent.tools:
+        with suppress(UnknownTool):
+            spec = get_tool(name)
+            if spec.effect_type.is_write and spec.compensation_handler is None:
+                yield spec
+
+
+def _warn_of_pivot(agent: Agent, spec: ToolSpec) -> CheckMessage:
+    return Warning(
+        f"Agent {agent.name!r} compensates on failure, and its tool {spec.name!r} has no "
+        "compensation_handler: once that is committed (the pivot), a run waits for a person "
+        "instead of being compensated.",
+        hint="Give it a compensation_handler, or call it last.",
+        id="runs.W002",
+    )

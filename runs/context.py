@@ -9,16 +9,25 @@ Does not hold the whole history; that is in the database, and `work.py` reads it
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from decimal import Decimal
+from typing import Any, Final, Literal
 
 from runs.state import OperationStatus
 
 WINDOW = 20
 
+Kind = Literal["call", "signal", "answer", "child"]
+TIMED_OUT: Final = "timed_out"
+
 
 @dataclass(frozen=True)
 class Observed:
-    """How one call of an earlier step ended.
+    """How one call of an earlier step ended, or what came of waiting.
+
+    `kind` is "call"; "signal" (`tool` is its name, `result` its payload), "answer" (of a
+    person: `tool` is the question) or "child" (`tool` is the agent, `result` what its run came
+    to); `author` says who sent or answered it. What did not come in time is CANCELLED, and
+    `timed_out`.
 
     `status` is COMMITTED, REJECTED (`error` says why) or CANCELLED (never sent). `repeats`
     is the operation whose recorded result this is, where the call repeated its intent and
@@ -38,6 +47,12 @@ class Observed:
     is_write: bool = False
     repeats: str = ""
     never_sent: str = ""
+    kind: Kind = "call"
+    author: str = ""
+
+    @property
+    def timed_out(self) -> bool:
+        return self.never_sent == TIMED_OUT
 
     @property
     def committed(self) -> bool:
@@ -45,11 +60,40 @@ class Observed:
 
 
 @dataclass(frozen=True)
+class Received:
+    """A signal that was delivered to the run."""
+
+    name: str
+    payload: Any
+    sent_by: str
+    step_number: int
+
+
+@dataclass
+class Usage:
+    """What a decider used for one decision; `add` counts to it, also before it fails."""
+
+    tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+
+    def add(self, *, tokens: int = 0, cost_usd: Decimal | str | float = 0) -> None:
+        """Count what was used. Raises ValueError for less than nothing or no number."""
+        cost = Decimal(str(cost_usd))
+        if tokens < 0 or not cost.is_finite() or cost < 0:
+            raise ValueError(f"used: {tokens} tokens and {cost_usd} USD; give 0 or more of each")
+        self.tokens += int(tokens)
+        self.cost_usd += cost
+
+
+@dataclass(frozen=True)
 class Context:
     """The input of a decider.
 
-    `facts` are the committed effects among `observations`: what is known to have
-    changed outside.
+    `position` is the step's place in the plan, from 1: steps that a retry took back do not
+    count, and those that a fork inherits do. `facts` are the committed effects among
+    `observations`: what is known to have changed outside. `signals` are the newest that were
+    delivered, oldest first. A decider that asks an llm by itself says what that used with
+    `context.usage.add(tokens=…, cost_usd=…)`, and the run's budget counts it.
     """
 
     run_id: str
@@ -58,7 +102,14 @@ class Context:
     input: Any
     step_number: int
     observations: tuple[Observed, ...] = ()
-    signals: tuple[Any, ...] = field(default=())
+    signals: tuple[Received, ...] = ()
+    position: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.position:
+            object.__setattr__(self, "position", self.step_number)
 
     @property
     def last(self) -> Observed | None:
@@ -70,9 +121,12 @@ class Context:
 
 
 def encode_checkpoint(*, step_number: int, last: Observed | None) -> dict[str, Any]:
-    """The canonical state after a step. Results stay in their operations and are referenced."""
-    return {
-        "v": 1,
-        "step": step_number,
-        "last": last and {"operation": last.operation_id, "status": last.status},
-    }
+    """The canonical state after a step. Results stay in their rows and are referenced."""
+    newest: dict[str, Any] | None = None
+    if last is not None:
+        newest = {"status": last.status}
+        if last.operation_id:
+            newest["operation"] = last.operation_id
+        else:
+            newest |= {"kind": last.kind, "step": last.step_number}
+    return {"v": 1, "step": step_number, "last": newest}

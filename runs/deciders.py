@@ -12,10 +12,22 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from runs.context import Context
-from runs.decisions import CallTools, Decision, Fail, Finish, ToolCall
+from runs.decisions import (
+    Ask,
+    CallTools,
+    Compensate,
+    Decision,
+    Delegate,
+    DelegateAll,
+    Fail,
+    Finish,
+    Sleep,
+    ToolCall,
+    WaitFor,
+)
 from runs.errors import DeciderUnavailable
 
 _WHOLE = re.compile(r"\{([a-z_]+(?:\.[\w-]+)*)\}")
@@ -23,10 +35,10 @@ _WHOLE = re.compile(r"\{([a-z_]+(?:\.[\w-]+)*)\}")
 
 @dataclass(frozen=True, init=False)
 class Script:
-    """A fixed list of decisions: entry n is the decision of step n.
+    """A fixed list of decisions: entry n is the decision at position n.
 
-    Text may hold `{input.…}`, `{last.…}` (the newest result), `{objective}` and
-    `{run_id}`; a text that is one placeholder keeps the value's type. A call that
+    Text may hold `{input.…}`, `{last.…}` (the newest result), `{labels.…}`, `{objective}`
+    and `{run_id}`; a text that is one placeholder keeps the value's type. A call that
     did not commit fails the run, for a script has no other plan.
     """
 
@@ -64,13 +76,23 @@ async def _await(answer: Any) -> Any:
 
 def _as_decision(answer: Any) -> Decision:
     match answer:
-        case CallTools() | Finish() | Fail():
+        case (
+            CallTools()
+            | Finish()
+            | Fail()
+            | Sleep()
+            | WaitFor()
+            | Ask()
+            | Delegate()
+            | DelegateAll()
+            | Compensate()
+        ):
             return answer
         case ToolCall():
             return CallTools(answer)
     raise DeciderUnavailable(
         decider="function",
-        why=f"it returned {type(answer).__name__}, not CallTools, Finish or Fail",
+        why=f"it returned {type(answer).__name__}, not a decision such as CallTools or Finish",
     )
 
 
@@ -78,15 +100,16 @@ def _read_script(script: Script, context: Context) -> Decision:
     last = context.last
     if last is not None and not last.committed:
         return Fail(f"{last.tool} ended as {last.status}: {last.error}")
-    if context.step_number > len(script.entries):
+    if context.position > len(script.entries):
         return Finish(last.result if last else None)
     names = {
         "input": context.input,
         "last": last.result if last else None,
+        "labels": context.labels,
         "objective": context.objective,
         "run_id": context.run_id,
     }
-    match script.entries[context.step_number - 1]:
+    match script.entries[context.position - 1]:
         case ToolCall() as call:
             return CallTools(_fill_call(call, names))
         case CallTools(calls):
@@ -95,6 +118,21 @@ def _read_script(script: Script, context: Context) -> Decision:
             return Finish(_fill(result, names))
         case Fail(reason):
             return Fail(str(_fill(reason, names)))
+        case Compensate(reason):
+            return Compensate(str(_fill(reason, names)))
+        case Delegate() as child:
+            return _fill_child(child, names)
+        case DelegateAll(children):
+            return DelegateAll(*(_fill_child(child, names) for child in children))
+        case (Sleep() | WaitFor() | Ask()) as wait:
+            return wait
+        case _ as never:
+            assert_never(never)
+
+
+def _fill_child(child: Delegate, names: Mapping[str, Any]) -> Delegate:
+    objective = str(_fill(child.objective, names))
+    return Delegate(child.agent, objective, _fill(child.input, names))
 
 
 def _fill_call(call: ToolCall, names: Mapping[str, Any]) -> ToolCall:

@@ -8,17 +8,32 @@ Does not carry anything out: `engine.py` does.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
-from runs import deciders, decisions, events
+from runs import budgets, deciders, decisions, events
 from runs.agents import Agent
+from runs.answers import find_schema_problem
 from runs.change import Change, NewDecision
-from runs.context import Context
-from runs.decisions import CallTools, Decision
+from runs.compensation import plan_compensation
+from runs.context import Context, Usage
+from runs.decisions import (
+    Ask,
+    CallTools,
+    Compensate,
+    Decision,
+    Delegate,
+    DelegateAll,
+    Fail,
+    Finish,
+    Sleep,
+    ToolCall,
+    WaitFor,
+)
+from runs.delegation import plan_children
 from runs.endings import fail
 from runs.intents import find_holders
 from runs.lease import margin_seconds
-from runs.models import TEXT_LIMIT, NeverSent
+from runs.models import TEXT_LIMIT, NeverSent, ToolOperation
 from runs.planning import plan_operations, tool_versions
 from runs.state import OperationStatus, RunEvent, RunState
 from runs.work import Work
@@ -31,10 +46,18 @@ MAX_CALLS: Final = 32
 # Decisions in a row that could not be used, or tries that brought none.
 MAX_FAILURES: Final = 3
 DECIDER_SECONDS: Final = 300.0
+# Whoever decides what a compensating run does next: `saga.py`.
+SAGA: Final = "saga"
 
 
 def decide(work: Work, agent: Agent) -> bool:
     """Ask the decider and plan what it said. False when the run was parked or failed."""
+    reserved = budgets.reservation(agent.budget)
+    if breach := _find_breach(work, agent, reserved):
+        work.pause(breach)
+        work.release(wake_in=None)
+        return False
+    work.spend(work.spent.plus(reserved))
     work.commit()
     context = work.context
     work.lease.expect(DECIDER_SECONDS + margin_seconds())
@@ -42,10 +65,30 @@ def decide(work: Work, agent: Agent) -> bool:
     try:
         decision, body = _ask(agent, context)
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
+        # What it used before it failed may not be all that it used.
+        used = _used(context.usage)
+        work.spend(work.spent.plus(used.minus(reserved)))
         return _decider_failed(work, error)
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
+    work.spend(work.spent.minus(reserved).plus(_used(context.usage)))
     _record(work, agent, decision, body, holders={})
     return True
+
+
+def decide_correction(
+    work: Work, target: ToolOperation, call: ToolCall, *, agent: Agent | None
+) -> None:
+    """Plan what corrects `target` as the decision of this step."""
+    work.commit()
+    decision = CallTools(call)
+    _plan_decision(
+        work,
+        decision,
+        decisions.encode(decision),
+        decider=SAGA,
+        agent_version=agent.version if agent is not None else "",
+    )
+    work.operations = [plan_compensation(work, target, call)]
 
 
 def _record(
@@ -58,24 +101,50 @@ def _record(
 ) -> None:
     """Plan the decision's row and its operations; `holders` as in `plan_operations`."""
     failures = work.failures
-    work.decision = decision
-    calls = decision.calls if isinstance(decision, CallTools) else ()
-    work.change.decision = NewDecision(
-        kind=body["kind"],
-        body=body,
-        decider=bound_text(agent.decider_name, 100),
-        agent_version=agent.version,
-        tool_versions=tool_versions(calls),
-        failures_before=failures,
-    )
-    work.move(RunEvent.RECORD_DECISION)
-    work.operations = plan_operations(work, agent=agent, calls=calls, holders=holders)
+    _plan_decision(work, decision, body, decider=agent.decider_name, agent_version=agent.version)
+    match decision:
+        case CallTools(calls=calls):
+            work.operations = plan_operations(work, agent=agent, calls=calls, holders=holders)
+        case Delegate():
+            work.operations = plan_children(work, [decision])
+        case DelegateAll(children=children):
+            work.operations = plan_children(work, children)
+        case Finish() | Fail() | Sleep() | WaitFor() | Ask() | Compensate():
+            work.operations = []
+        case _ as never:
+            assert_never(never)
     # A person's no is an answer, and no failure to decide.
     refused = any(
         operation.status == OperationStatus.CANCELLED and operation.never_sent != NeverSent.DENIED
         for operation in work.operations
     )
     _count_failures(work, failures + 1 if refused else 0)
+
+
+def _plan_decision(
+    work: Work, decision: Decision, body: dict[str, Any], *, decider: str, agent_version: str
+) -> None:
+    work.decision = decision
+    work.parked = None
+    work.change.decision = NewDecision(
+        kind=body["kind"],
+        body=body,
+        decider=bound_text(decider, 100),
+        agent_version=agent_version,
+        tool_versions=tool_versions(decision.calls if isinstance(decision, CallTools) else ()),
+        failures_before=work.failures,
+    )
+    work.move(RunEvent.RECORD_DECISION)
+
+
+def _find_breach(work: Work, agent: Agent, reserved: budgets.Spent) -> str:
+    """Why the decider may not be asked (again); its step is spent already."""
+    limits = budgets.limits_of(own=work.budget, budget=agent.budget, created_at=work.created_at)
+    return budgets.find_breach(limits, work.spent, needed=reserved, now=work.now)
+
+
+def _used(usage: Usage) -> budgets.Spent:
+    return budgets.Spent(tokens=usage.tokens, cost_usd=usage.cost_usd)
 
 
 def plan_again(work: Work, agent: Agent) -> None:
@@ -102,6 +171,8 @@ def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:
     decision = decisions.decode(body, where=f"run {context.run_id} step {context.step_number}")
     if isinstance(decision, CallTools) and not 0 < len(decision.calls) <= MAX_CALLS:
         raise ValueError(f"a decision calls 1 to {MAX_CALLS} tools, not {len(decision.calls)}")
+    if isinstance(decision, Ask) and (problem := find_schema_problem(dict(decision.schema))):
+        raise ValueError(f"nobody could answer: {problem}")
     return decision, body
 
 

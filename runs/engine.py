@@ -17,26 +17,37 @@ from time import monotonic
 from typing import Final, assert_never
 from uuid import UUID
 
-from runs import events
+from runs import budgets, events
 from runs.agents import Agent
+from runs.batches import find_batch, give_back, next_operation
+from runs.breaker import trip_loop, trip_poison
 from runs.change import Change
 from runs.commit import BROKEN
-from runs.context import encode_checkpoint
-from runs.deciding import MAX_FAILURES, decide, plan_again
-from runs.decisions import CallTools, Fail, Finish
-from runs.endings import cancel, fail, finish
+from runs.deciding import decide, decide_correction, plan_again
+from runs.delegation import is_built_in, start_children
+from runs.endings import cancel, end_compensating
 from runs.errors import IntentTaken, LeaseLost, SignatureGone, UndecodableDecision
 from runs.evidence import find_proof
 from runs.gate import find_approval, follow_verdict
 from runs.intents import is_replay, replay
 from runs.late import keep_as_late_evidence
 from runs.lease import claim, heartbeat
+from runs.loading import begin, load
 from runs.models import TEXT_LIMIT, Approval, ToolOperation
 from runs.operations import open_operation, perform
-from runs.outcomes import commit_if_proven, lose_outcome
+from runs.outcomes import commit_if_proven, lose_all_outcomes, move_run, park
+from runs.parallel import perform_together
 from runs.planning import replace_operation
 from runs.reconciliation import reconcile
-from runs.serving import UNSERVED_SECONDS, find_agent, is_served, knows_tool, leave_to_others
+from runs.saga import Correct, Stuck, find_next
+from runs.serving import (
+    UNSERVED_SECONDS,
+    find_agent,
+    is_served,
+    knows_tool,
+    leave_operation,
+    leave_to_others,
+)
 from runs.state import (
     RUN_EDGES,
     UNCERTAIN_STATES,
@@ -45,7 +56,8 @@ from runs.state import (
     RunEvent,
     RunState,
 )
-from runs.work import Work, begin, load, to_observed
+from runs.steps import close_step, look_again, open_step
+from runs.work import Work
 from tools.outcome import describe
 from tools.redaction import bound_text
 
@@ -109,6 +121,8 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
         finally:
             work.roll_back()
     progress.state = work.state
+    if work.state is RunState.COMPENSATING and not work.is_paused:
+        progress.yielded = True
     events.emit(events.Name.RUN_RELEASED, run_id=run_id, state=work.state)
     return progress
 
@@ -129,30 +143,40 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
         if work.state is RunState.TOOL_RUNNING:
             _resume(work)
         return leave_to_others(work)
+    if _is_held_back(work) and not _must_cancel(work):
+        return work.release(wake_in=None)
     _resume(work)
+    if trip_poison(work) and not _must_cancel(work):
+        return work.release(wake_in=None)
     while True:
         if _must_cancel(work):
             return cancel(work)
-        if agent is None and work.state not in UNCERTAIN_STATES:
+        if agent is None and work.saga is None and work.state not in UNCERTAIN_STATES:
             return work.release(wake_in=UNSERVED_SECONDS)
-        if work.state is RunState.READY:
-            if work.is_paused:
+        if work.state is RunState.WAITING and not look_again(work):
+            return None
+        if work.state in (RunState.READY, RunState.COMPENSATING):
+            if _is_held_back(work):
                 return work.release(wake_in=None)
             progress.yielded = (
                 progress.steps >= turn.steps or monotonic() > ends or _draining.is_set()
             )
             if progress.yielded:
                 return work.release(wake_in=0)
-            if agent is not None and (reached := _reached_limit(work, agent)):
-                return fail(work, reached)
-            _open_step(work)
-        if work.decision is None and agent is not None and not decide(work, agent):
+            if agent is not None and work.saga is None and _trip(work, agent):
+                return work.release(wake_in=None)
+            if work.state is RunState.READY:
+                open_step(work)
+        # The decision of the step that closed is not the next one's.
+        undecided = work.decision is None or work.state is RunState.COMPENSATING
+        if undecided and not _decide(work, agent):
             return None
         try:
-            if not _carry_out(work):
+            if not _carry_out(work, agent):
                 return None
         except (IntentTaken, SignatureGone) as error:
-            if isinstance(error, SignatureGone) or work.change.decision is None:
+            is_stale = isinstance(error, SignatureGone) or work.change.decision is None
+            if is_stale or work.saga is not None:
                 # Nothing was written: what a signature or a proposal met is read anew.
                 work.change = Change()
                 return work.release(wake_in=0)
@@ -161,47 +185,88 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
             continue
         if open_operation(work) is None:
             progress.steps += 1
-            if _close_step(work):
+            if close_step(work):
                 return None
 
 
-def _carry_out(work: Work) -> bool:
-    """Settle the decision's operations, in order. False when the run was given back.
+def _decide(work: Work, agent: Agent | None) -> bool:
+    """Record what is done next. False when the run was given back, or has ended."""
+    if work.saga is None:
+        assert agent is not None, "a run whose agent is not known here was given back"
+        return decide(work, agent)
+    match find_next(work):
+        case None:
+            end_compensating(work, work.saga)
+            return False
+        case Stuck(why=why):
+            work.pause(why)
+            work.release(wake_in=None)
+            return False
+        case Correct(target=target, call=call):
+            if work.state is RunState.COMPENSATING:
+                open_step(work)
+            decide_correction(work, target, call, agent=agent)
+            return True
+        case _ as never:
+            assert_never(never)
+
+
+def _carry_out(work: Work, agent: Agent | None) -> bool:
+    """Settle the decision's operations. False when the run was given back.
 
     True too when a cancel request came in between, with operations that are still open.
     """
-    while (operation := open_operation(work)) is not None and not _must_cancel(work):
+    while not _must_cancel(work) and (operation := next_operation(work)) is not None:
+        if operation.status != OperationStatus.AWAITING_APPROVAL:
+            # A run that waits for a signature has no attempt yet.
+            _begin_attempt(work)
         match OperationStatus(operation.status):
             case OperationStatus.AWAITING_APPROVAL:
-                going_on = _follow_verdict(work, operation)
+                _follow_verdict(work, operation)
+            case OperationStatus.PREPARED if is_built_in(operation):
+                return start_children(work, agent)
             case _ if not knows_tool(operation.tool):
-                work.release(wake_in=UNSERVED_SECONDS)
-                return False
+                leave_operation(work, operation)
             case OperationStatus.PREPARED if is_replay(operation):
-                going_on = replay(work, operation)
+                replay(work, operation)
+            case OperationStatus.PREPARED if len(batch := find_batch(work)) > 1:
+                perform_together(work, batch)
             case OperationStatus.PREPARED:
-                going_on = perform(work, operation, event=OperationEvent.SEND)
+                perform(work, operation, event=OperationEvent.SEND)
             case OperationStatus.UNKNOWN:
-                going_on = reconcile(work, operation)
+                reconcile(work, operation)
             case status:
                 raise AssertionError(f"an open operation is {status} between calls")
-        if not going_on:
-            return False
-    return True
+    if open_operation(work) is None or _must_cancel(work):
+        return True
+    give_back(work)
+    return False
 
 
 def _resume(work: Work) -> None:
     """Begin a new attempt at an open step; what a vanished sender left is unknown."""
-    if work.step_id is None or work.state is RunState.WAITING_FOR_APPROVAL:
-        # An attempt begins with the verdict.
+    if work.step_id is None or work.state in (RunState.WAITING, RunState.WAITING_FOR_APPROVAL):
+        # An attempt begins with what is waited for.
         return
     _begin_attempt(work)
-    operation = open_operation(work)
-    if work.state is RunState.TOOL_RUNNING and operation is not None:
-        reason = f"taken over under token {work.lease.fence_token}: its sender is gone"
-        lose_outcome(work, operation, reason=reason, event=RunEvent.TAKE_OVER)
-    else:
-        work.move(RunEvent.RESUME)
+    lose_all_outcomes(work)
+
+
+def _is_held_back(work: Work) -> bool:
+    """Whether a pause leaves nothing to do here: nothing new is decided or begun."""
+    between = (RunState.READY, RunState.COMPENSATING)
+    undecided = work.state is RunState.DECIDING and work.decision is None
+    return work.is_paused and (work.state in between or undecided)
+
+
+def _trip(work: Work, agent: Agent) -> bool:
+    """Plan a pause where the run may not spend more, or only repeats itself."""
+    limits = budgets.limits_of(own=work.budget, budget=agent.budget, created_at=work.created_at)
+    needed = budgets.ONE_STEP.plus(budgets.reservation(agent.budget))
+    if breach := budgets.find_breach(limits, work.spent, needed=needed, now=work.now):
+        work.pause(breach)
+        return True
+    return trip_loop(work, agent)
 
 
 def _begin_attempt(work: Work) -> None:
@@ -210,49 +275,8 @@ def _begin_attempt(work: Work) -> None:
         work.change.open_attempt = work.attempt
 
 
-def _open_step(work: Work) -> None:
-    work.step_number += 1
-    work.attempt = 1
-    work.decision = None
-    work.operations = []
-    work.change.run["step_number"] = work.step_number
-    work.change.open_step = work.step_number
-    work.change.open_attempt = 1
-    work.move(RunEvent.OPEN_STEP)
-
-
-def _close_step(work: Work) -> bool:
-    """Plan the end of the step. True when it was the run's end too, which is committed."""
-    last = to_observed(work.operations[-1]) if work.operations else None
-    work.change.checkpoint = encode_checkpoint(step_number=work.step_number, last=last)
-    match work.decision:
-        case Finish(result=result):
-            work.change.run |= {"result": result, "error": ""}
-            work.move(RunEvent.COMPLETE)
-            finish(work)
-            return True
-        case Fail(reason=reason):
-            fail(work, reason or "the decider gave up")
-            return True
-        case CallTools():
-            pass
-        case None:
-            raise AssertionError("a step closes only after its decision")
-        case _ as never:
-            assert_never(never)
-    if work.window is not None:
-        work.window.extend(to_observed(operation) for operation in work.operations)
-    work.change.close_attempt = "done"
-    work.change.close_step = True
-    work.move(RunEvent.CLOSE_STEP)
-    if work.failures >= MAX_FAILURES:
-        fail(work, f"{work.failures} decisions in a row had calls that cannot be made")
-        return True
-    return False
-
-
-def _follow_verdict(work: Work, operation: ToolOperation) -> bool:
-    """Act on the verdict on a held operation. False while there is none: nobody waits here."""
+def _follow_verdict(work: Work, operation: ToolOperation) -> None:
+    """Act on the verdict on a held operation, or park it while there is none."""
     # Its request may be part of what is about to be written: then nobody has seen it yet.
     is_asked = not any(operation is one for one in work.change.new_operations)
     approval = find_approval(operation) if is_asked else None
@@ -260,37 +284,24 @@ def _follow_verdict(work: Work, operation: ToolOperation) -> bool:
     is_proven = find_proof(seen) is not None
     if not is_proven and (approval is None or approval.status == Approval.Status.PENDING):
         if work.state is not RunState.WAITING_FOR_APPROVAL:
-            work.move(RunEvent.HOLD)
-        work.release(wake_in=None)
-        return False
+            move_run(work, RunEvent.HOLD)
+        return park(work, operation, seconds=None)
     proposes = approval is not None and approval.proposed_arguments is not None
     if proposes and not is_proven and not knows_tool(operation.tool):
-        work.release(wake_in=UNSERVED_SECONDS)
-        return False
+        return park(work, operation, seconds=UNSERVED_SECONDS)
     _begin_attempt(work)
     if commit_if_proven(work, operation):
         # Sent before it was asked about anew, it has turned out to have happened.
-        return True
+        return None
     assert approval is not None, "without one only a proof goes on"
     if proposes:
         work.commit_outcomes()
-        replace_operation(work, operation, approval)
-    else:
-        follow_verdict(work, operation, approval)
-    return True
+        return replace_operation(work, operation, approval)
+    follow_verdict(work, operation, approval)
 
 
 def _must_cancel(work: Work) -> bool:
     return work.cancel_requested_by is not None and (work.state, RunEvent.CANCEL) in RUN_EDGES
-
-
-def _reached_limit(work: Work, agent: Agent) -> str:
-    budget = agent.budget
-    if budget.steps is not None and work.step_number >= budget.steps:
-        return f"budget: {budget.steps} steps are used"
-    if budget.duration is not None and work.now - work.created_at > budget.duration:
-        return f"budget: it ran longer than {budget.duration}"
-    return ""
 
 
 def _set_aside(work: Work, error: Exception) -> bool:
@@ -304,11 +315,17 @@ def _set_aside(work: Work, error: Exception) -> bool:
     work.change = Change(run={"error": bound_text(describe(error), TEXT_LIMIT)})
     with suppress(Exception):  # what was learned may be the very thing that cannot be stored
         keep_as_late_evidence(seen, wake=False)
+    # Longer with every attempt: what fails the same way again wants a person.
+    first = RECONNECT_SECONDS if isinstance(error, BROKEN) else SET_ASIDE_SECONDS
+    wait: float | None = first * 2 ** min(max(work.attempt - 1, 0), 6)
     try:
-        # Longer with every attempt: what fails the same way again wants a person.
-        first = RECONNECT_SECONDS if isinstance(error, BROKEN) else SET_ASIDE_SECONDS
-        wait = first * 2 ** min(max(work.attempt - 1, 0), 6)
-        work.release(wake_in=wait, attempt_outcome="lost", heed_cancel=False)
+        if work.step_id is not None:
+            _begin_attempt(work)
+            work.lost_attempts += 1
+            if trip_poison(work):
+                wait = None
+        ending = "parked" if wait is None else "lost"
+        work.release(wake_in=wait, attempt_outcome=ending, heed_cancel=False)
     except LeaseLost:
         return False
     except Exception:  # noqa: BLE001  the lease ends by itself; the first error is the one to see

@@ -10,6 +10,13 @@ RunsError
 ├── KeyInUse             the first request with this key is still being written
 ├── InvalidInput         a field of a request cannot be stored
 ├── WrongState           the run's state does not allow the request
+├── ParentDecides        the run's parent is to be asked instead
+├── ParentHeld           a worker holds the run's parent at this moment
+├── NothingToCorrect     the run has no committed effect that is not corrected
+├── AlreadyCorrected     what the run did was corrected: it cannot go on from it
+├── OverBudget           the run cannot go on within its budget
+├── EventReused          an event id came back with another signal
+├── TooManySignals       the run has not taken the signals that it was sent
 ├── AlreadySettled       the operation is not unknown: there is nothing to settle
 ├── StillInFlight        an earlier send is on its way: nobody can know yet that it fails
 ├── ProvenCommitted      our own evidence proves the effect that a person denies
@@ -19,12 +26,20 @@ RunsError
 ├── DeciderUnavailable   the agent's decider cannot be asked here
 ├── SignatureGone        a signature that a change would spend can be spent no more
 ├── IntentTaken          another operation holds the intent of a planned one
+├── UnknownSchedule      no schedule of that name
+├── InvalidSchedule      a schedule has mistakes in it
+├── ScheduleChanged      somebody saved the schedule meanwhile
+├── NoEffect             the operation had no effect that could be corrected
+├── EffectCorrected      the operation's effect was corrected before
+├── BeingCorrected       a compensation of the operation may yet take effect
 └── InsideTransaction    a lease holder's commit was tried inside a transaction
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
+
+from tools.errors import Problem
 
 
 class RunsError(Exception):
@@ -54,6 +69,7 @@ class UnknownAgent(RunsError):
             fix = f"Registered: {', '.join(self.known)}."
         else:
             fix = "No agent is registered; list the Django apps that hold yours in AGENTOPS_APPS."
+        self.fix = fix
         super().__init__(f"agent: no agent is called {name!r}. {fix}")
 
 
@@ -191,3 +207,110 @@ class IntentTaken(RunsError):
     def __init__(self, *, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(f"A call that run {run_id} planned has an intent that is held already.")
+
+
+class ParentDecides(RunsError):
+    def __init__(self, *, run_id: str, parent_id: str, request: str, why: str) -> None:
+        self.run_id, self.parent_id, self.request = run_id, parent_id, request
+        super().__init__(
+            f"Run {run_id} was started by run {parent_id}, which {why}; ask that run to {request}."
+        )
+
+
+class ParentHeld(RunsError):
+    def __init__(self, *, run_id: str, parent_id: str) -> None:
+        self.run_id, self.parent_id = run_id, parent_id
+        super().__init__(
+            f"Run {run_id} was started by run {parent_id}, where a worker is at work at this "
+            "moment; try again in a moment."
+        )
+
+
+class NothingToCorrect(RunsError):
+    def __init__(self, *, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"Run {run_id} has no committed effect that is not corrected yet.")
+
+
+class AlreadyCorrected(RunsError):
+    def __init__(self, *, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"What run {run_id} did was corrected, so it cannot go on from there; fork it from an "
+            "earlier step, or start a new run."
+        )
+
+
+class OverBudget(RunsError):
+    def __init__(self, *, run_id: str, breach: str) -> None:
+        self.run_id, self.breach = run_id, breach
+        super().__init__(f"Run {run_id} cannot go on: {breach}. Resume it with more.")
+
+
+class EventReused(RunsError):
+    def __init__(self, *, event_id: str, run_id: str) -> None:
+        self.event_id, self.run_id = event_id, run_id
+        super().__init__(
+            f"event_id: {event_id!r} already names another signal to run {run_id}; use a new id "
+            "for a new signal."
+        )
+
+
+class TooManySignals(RunsError):
+    def __init__(self, *, run_id: str, limit: int) -> None:
+        self.run_id, self.limit = run_id, limit
+        super().__init__(
+            f"Run {run_id} has {limit:,} signals that it has not taken yet; it can be sent more "
+            "once it does."
+        )
+
+
+class UnknownSchedule(RunsError):
+    def __init__(self, *, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"name: there is no schedule {name[:80]!a}; list_schedules shows those that exist."
+        )
+
+
+class InvalidSchedule(RunsError):
+    """`problems` has one entry for each mistake."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+class ScheduleChanged(RunsError):
+    """Nothing of this save was written."""
+
+    def __init__(self, *, name: str, saved_by: str) -> None:
+        self.name, self.saved_by = name, saved_by
+        super().__init__(
+            f"name: {saved_by} saved schedule {name!r} meanwhile. Look at it, then save again."
+        )
+
+
+class NoEffect(RunsError):
+    def __init__(self, *, operation_id: str, status: str) -> None:
+        self.operation_id, self.status = operation_id, status
+        super().__init__(
+            f"Operation {operation_id} is {status} and has no effect of its own that is known: "
+            "there is nothing to correct."
+        )
+
+
+class EffectCorrected(RunsError):
+    def __init__(self, *, operation_id: str) -> None:
+        self.operation_id = operation_id
+        super().__init__(f"The effect of operation {operation_id} was corrected before.")
+
+
+class BeingCorrected(RunsError):
+    def __init__(self, *, operation_id: str, compensation_id: str, status: str) -> None:
+        self.operation_id, self.compensation_id = operation_id, compensation_id
+        self.status = status
+        super().__init__(
+            f"Operation {operation_id} may yet be corrected by operation {compensation_id}, which "
+            f"is {status}; settle or deny that one first."
+        )

@@ -24,7 +24,7 @@ from runs.fingerprint import Action, differences, fingerprint
 from runs.judging import NEEDED, adopt, find_stop_now, judge
 from runs.lease import margin_seconds
 from runs.models import TEXT_LIMIT, Approval, NeverSent, Notice, ToolOperation
-from runs.outcomes import drop_approval, end_unsent
+from runs.outcomes import drop_approval, end_unsent, move_run, park
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
 from tools import Approve
@@ -47,13 +47,6 @@ class Admitted:
     """It may be sent; `approval` is spent by the send."""
 
     approval: Approval | None
-
-
-@dataclass(frozen=True)
-class Turned:
-    """It may not be sent now: its operation `is_settled`, or its run was given back."""
-
-    is_settled: bool
 
 
 # -- Asking --------------------------------------------------------------------
@@ -133,21 +126,21 @@ def find_approval(operation: ToolOperation) -> Approval | None:
 def follow_verdict(work: Work, operation: ToolOperation, approval: Approval) -> None:
     """Plan what a verdict, or the lack of one in time, makes of a held operation."""
     if work.state is not RunState.WAITING_FOR_APPROVAL:
-        work.move(RunEvent.HOLD)
+        move_run(work, RunEvent.HOLD)
     status = Status(approval.status)
     match status:
         case Status.APPROVED:
             reason = f"signed by {approval.decided_by}"
             work.move_operation(operation, OperationEvent.APPROVE, reason)
-            work.move(RunEvent.APPROVE, reason)
+            move_run(work, RunEvent.APPROVE, reason)
         case Status.DENIED:
             error = f"denied by {approval.decided_by}: {approval.reason}"
             end_unsent(work, operation, OperationEvent.DENY, why=NeverSent.DENIED, error=error)
-            work.move(RunEvent.DENY, operation.error)
+            move_run(work, RunEvent.DENY, operation.error)
         case Status.EXPIRED:
             error = "expired: nobody decided in time"
             end_unsent(work, operation, OperationEvent.EXPIRE, why=NeverSent.EXPIRED, error=error)
-            work.move(RunEvent.DENY, operation.error)
+            move_run(work, RunEvent.DENY, operation.error)
         case Status.PENDING | Status.CANCELLED | Status.SUPERSEDED:
             raise AssertionError(f"a held operation whose request is {status}")
         case _ as never:
@@ -157,10 +150,11 @@ def follow_verdict(work: Work, operation: ToolOperation, approval: Approval) -> 
 # -- Before a send -------------------------------------------------------------
 
 
-def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | Turned:
-    """Whether a prepared operation may be sent now; plans what follows if not."""
+def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | None:
+    """Whether a prepared operation may be sent now; None, with what follows planned, if not."""
     if stop := find_stop_now(work, spec):
-        return _put_off(work, operation, stop, seconds=STOPPED_SECONDS)
+        put_off(work, operation, stop, seconds=STOPPED_SECONDS)
+        return None
     is_new = any(operation is one for one in work.change.new_operations)
     if is_new and operation.policy_outcome != NEEDED:
         # Judged a moment ago, in this very change.
@@ -174,8 +168,8 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | Tu
             end_unsent(
                 work, operation, OperationEvent.REFUSE, why=NeverSent.REFUSED, error=policy.rule
             )
-            work.move(RunEvent.DENY, operation.error)
-            return Turned(is_settled=True)
+            move_run(work, RunEvent.DENY, operation.error)
+            return None
         case "allow" if not is_asked_anyhow:
             if operation.policy_outcome == NEEDED:
                 drop_approval(work, operation, Status.SUPERSEDED)
@@ -186,7 +180,7 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | Tu
 
 def _require_signature(
     work: Work, operation: ToolOperation, spec: ToolSpec, policy: PolicyDecision
-) -> Admitted | Turned:
+) -> Admitted | None:
     approval = find_approval(operation)
     approve = policy.approve or (asked_before(approval) if approval else Approve())
     why = _why_void(approval, approve, now=work.now)
@@ -195,7 +189,8 @@ def _require_signature(
             version = _ask_version(work, operation, spec)
         except ResourceUnreadable as error:
             seconds = spec.retry_policy.delay(max(1, work.attempt))
-            return _put_off(work, operation, str(error), seconds=seconds)
+            put_off(work, operation, str(error), seconds=seconds)
+            return None
         leaving = _cover(
             operation,
             spec,
@@ -212,9 +207,9 @@ def _require_signature(
     operation.policy_outcome = NEEDED
     operation.policy_version = policy.version
     ask(work, operation, spec, approve=approve, why=why, instead_of=approval)
-    work.move(RunEvent.HOLD, why)
-    work.release(wake_in=None)
-    return Turned(is_settled=False)
+    move_run(work, RunEvent.HOLD, why)
+    park(work, operation, seconds=None)
+    return None
 
 
 def asked_before(approval: Approval) -> Approve:
@@ -248,11 +243,11 @@ def asks_more(approve: Approve, approval: Approval) -> bool:
     return not set(approve.groups) <= set(approval.groups) or approve.quorum > approval.quorum
 
 
-def _put_off(work: Work, operation: ToolOperation, why: str, *, seconds: float) -> Turned:
+def put_off(work: Work, operation: ToolOperation, why: str, *, seconds: float) -> None:
+    """Leave a prepared operation unsent for so long, and say why."""
     operation.error = bound_text(f"not sent yet: {why}", TEXT_LIMIT)
     work.change.touch(operation)
-    work.release(wake_in=seconds)
-    return Turned(is_settled=False)
+    park(work, operation, seconds=seconds)
 
 
 # -- What the action is --------------------------------------------------------

@@ -14,11 +14,12 @@ collision costs a query.
 """
 
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 from runs import events
 from runs.models import NeverSent, ToolOperation
-from runs.outcomes import end_unsent, settle
+from runs.outcomes import end_unsent, move_run, park, settle
 from runs.state import OperationEvent, OperationStatus, RunEvent
 from runs.work import Work
 from tools.canonical import digest
@@ -32,9 +33,29 @@ SHORTEST_WAIT = 1.0
 
 
 def name_intent(operation: ToolOperation, *, spec: ToolSpec, run_id: UUID) -> str | None:
-    """What the operation would hold: its intent within its scope; None for one without."""
+    """What the operation would hold: its intent within its scope; None for one without.
+
+    A compensation holds what it corrects, so that one effect is corrected once.
+    """
     values = [spec.name, spec.intent_values(operation.arguments)]
     operation.intent = digest(values)
+    if operation.compensates_id is not None:
+        return name_correction(operation.compensates_id)
+    return _name_in_scope(values, spec=spec, run_id=run_id)
+
+
+def name_correction(operation_id: str) -> str:
+    """What a compensation of this operation holds."""
+    return digest(["compensates", operation_id])
+
+
+def name_forward(operation: ToolOperation, *, spec: ToolSpec, run_id: UUID) -> str | None:
+    """What a compensation would hold if it were an agent's own call."""
+    values = [spec.name, spec.intent_values(operation.arguments)]
+    return _name_in_scope(values, spec=spec, run_id=run_id)
+
+
+def _name_in_scope(values: list[Any], *, spec: ToolSpec, run_id: UUID) -> str | None:
     if not spec.effect_type.is_write or spec.repeatable:
         return None
     scope = "" if spec.intent_scope == "global" else str(run_id)
@@ -52,12 +73,11 @@ def is_replay(operation: ToolOperation) -> bool:
     return operation.policy_outcome == REPLAY
 
 
-def replay(work: Work, operation: ToolOperation) -> bool:
-    """Answer a repeated call with what is recorded. False when that is not settled yet."""
+def replay(work: Work, operation: ToolOperation) -> None:
+    """Answer a repeated call with what is recorded, or leave it alone until that is settled."""
     holder = _find_repeated(work, operation)
     if holder is None:
-        _drop(work, operation, "the operation that it repeats was purged")
-        return True
+        return _drop(work, operation, "the operation that it repeats was purged")
     match OperationStatus(holder.status):
         case OperationStatus.COMMITTED:
             operation.result = holder.result
@@ -65,17 +85,14 @@ def replay(work: Work, operation: ToolOperation) -> bool:
             settle(work, operation)
             reason = f"operation {holder.id} carried out this intent; nothing was sent"
             work.move_operation(operation, OperationEvent.REPLAY, reason)
-            work.move(RunEvent.REPLAY, reason)
+            move_run(work, RunEvent.REPLAY, reason)
             work.tell(events.Name.REPLAYED, operation)
-            return True
         case OperationStatus.REJECTED | OperationStatus.CANCELLED:
             reason = f"it repeats operation {holder.id}, which came to nothing: {holder.error}"
             _drop(work, operation, reason)
-            return True
         case _:
             wait = get_tool(operation.tool).retry_policy.delay(max(1, work.attempt))
-            work.release(wake_in=max(wait, SHORTEST_WAIT))
-            return False
+            park(work, operation, seconds=max(wait, SHORTEST_WAIT))
 
 
 def _drop(work: Work, operation: ToolOperation, reason: str) -> None:

@@ -28,8 +28,9 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from runs import events
+from runs import events, flow
 from runs.commit import require_no_transaction
+from runs.concurrency import FREE, agent_limits, claim_within
 from runs.statement import POLICY_GENERATION
 from tools.execution import in_flight
 from tools.threads import reset_after_fork
@@ -101,6 +102,25 @@ _COLUMNS: Final = (
     "created_by_user_id",
     "wake_at",
     "paused_at",
+    "cancel_compensates",
+    "parent_id",
+    "depth",
+    "priority",
+    "forked_from_id",
+    "forked_at_step",
+    "lineage",
+    "inherited_steps",
+    "voided_steps",
+    "compensating_since",
+    "compensation_reason",
+    "compensation_ending",
+    "spent_steps",
+    "spent_tokens",
+    "spent_cost_usd",
+    "budget",
+    "newest_action",
+    "repeats",
+    "labels",
 )
 
 _CLAIM: Final = f"""
@@ -112,7 +132,7 @@ _CLAIM: Final = f"""
     WHERE id = (
         SELECT id FROM runs_agentrun
         WHERE id = %s AND finished_at IS NULL AND (wake_at <= statement_timestamp() OR %s)
-          AND (lease_expires_at IS NULL OR lease_expires_at <= statement_timestamp())
+          AND agent <> ALL (%s) AND {FREE}
         FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING {", ".join(_COLUMNS)}, statement_timestamp(), {POLICY_GENERATION}
 """
@@ -121,19 +141,26 @@ _CLAIM: Final = f"""
 def claim(*, run_id: UUID, owner: str, even_if_not_due: bool = False) -> Claimed | None:
     """Take the lease of a run that is due and not held; None when there is nothing to take.
 
-    A person's word comes when it comes: `even_if_not_due`.
+    Nor is there where the run's agent is at its limit. A person's word comes when it comes:
+    `even_if_not_due`, and whatever the limit.
     """
     require_no_transaction()
     asked_at = time.monotonic()
     seconds = lease_seconds()
+    limits = {} if even_if_not_due else agent_limits()
+    values = [owner, seconds, seconds, run_id, even_if_not_due]
     with connection.cursor() as cursor:
-        cursor.execute(_CLAIM, [owner, seconds, seconds, run_id, even_if_not_due])
+        cursor.execute(_CLAIM, [*values, list(limits)])
         found = cursor.fetchone()
+    if found is None and limits:
+        found = claim_within(_CLAIM, [*values, []], run_id=run_id, limits=limits)
     if found is None:
         return None
     row = dict(zip(_COLUMNS, found, strict=False))
     # Django leaves JSON undecoded in a cursor of one's own.
     row["input"] = json.loads(row["input"])
+    row["labels"] = json.loads(row["labels"])
+    row["budget"] = json.loads(row["budget"]) if row["budget"] is not None else None
     lease = Lease(
         run_id=run_id,
         fence_token=row["fence_token"],
@@ -198,6 +225,7 @@ class Heartbeat:
         renewed = _renew(leases, asked_at=asked_at) if leases else 0
         if flying := in_flight():
             _keep_in_flight(sorted(flying))
+        flow.keep_in_flight(seconds=lease_seconds())
         return renewed
 
 

@@ -1,8 +1,8 @@
 """The last look: the intent of a call is durable, and nothing has left.
 
-Guarantees: a stop, a policy or a count that was committed before the intent is seen here, and
-whatever comes later comes after the send; where that cannot be found out, nothing leaves. A
-repeat is what was signed, or a person's.
+Guarantees: a cancel, a pause, a stop, a policy or a count that was committed before the intent
+is seen here, and whatever comes later comes after the send; where that cannot be found out,
+nothing leaves. A repeat is what was signed, or a person's.
 
 Does not hold anything: `operations.py` takes the call back, and it is judged anew.
 """
@@ -24,13 +24,18 @@ def find_objection(
     """Why a call whose intent is durable may not leave after all; empty if it may.
 
     Whoever stopped sending, tightened a policy or was counted before the intent was committed
-    is seen here; whoever comes later comes after the send. A repeat of what may have happened
-    already was not `admitted` anew: of it only a stop is asked.
+    is seen here, and who cancelled or paused the run; whoever comes later comes after the send.
+    A repeat of what may have happened already was not `admitted` anew: of it only a stop is
+    asked.
     """
     try:
         stop = find_stop_now(work, spec)
         if stop or admitted is None:
             return stop
+        if work.cancel_requested_by is not None:
+            return "its run is to be cancelled"
+        if work.is_paused:
+            return "its run is paused"
         return _find_change(work, operation, spec, call, admitted.approval)
     except Exception as error:  # noqa: BLE001  nothing has left: whatever it is, nothing shall
         why = scrub(describe(error), operation.arguments, operation.sensitive)

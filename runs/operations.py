@@ -9,17 +9,19 @@ Does not plan (`planning.py`), does not resolve an unknown outcome
 (`reconciliation.py`) and does not choose what comes next (`engine.py`).
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, assert_never
 
-from runs import events
+from runs import events, flow
 from runs.calls import build_call
-from runs.gate import STOPPED_SECONDS, Admitted, Turned, admit
+from runs.gate import STOPPED_SECONDS, Admitted, admit, put_off
 from runs.judging import NEEDED
 from runs.late import keep_late_answer
 from runs.lease import lease_seconds, margin_seconds
-from runs.models import TEXT_LIMIT, NeverSent, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, Approval, NeverSent, ToolObservation, ToolOperation
 from runs.objections import find_objection
 from runs.outcomes import (
     commit_if_proven,
@@ -27,13 +29,17 @@ from runs.outcomes import (
     end_unsent,
     iso,
     lose_outcome,
+    move_run,
+    park,
     park_unknown,
+    prepare_run,
     reject_operation,
 )
-from runs.state import OperationEvent, RunEvent, RunState
+from runs.state import OperationEvent, RunEvent
 from runs.transactional import call_in_transaction
 from runs.work import Work
 from tools import Call, EffectType
+from tools.declarations import Limits
 from tools.execution import execute, in_flight
 from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent
 from tools.redaction import bound_text, scrub
@@ -50,61 +56,139 @@ WITHHELD: Final = "withheld"
 LEASE_TOO_SHORT: Final = "the lease would end before the call's deadline"
 
 
-def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> bool:
-    """Send the operation and plan what came back. False when the run was parked instead.
+@dataclass(frozen=True)
+class Ready:
+    """An operation that may be sent now; not `admitted` anew is the repeat of a send that was."""
+
+    operation: ToolOperation
+    spec: ToolSpec
+    event: OperationEvent
+    admitted: Admitted | None
+
+    @property
+    def approval(self) -> Approval | None:
+        """What the send spends."""
+        return self.admitted.approval if self.admitted is not None else None
+
+    @property
+    def seconds(self) -> float:
+        return self.spec.timeout_policy.seconds
+
+    @property
+    def limits(self) -> Limits | None:
+        """Of its provider."""
+        return self.spec.provider.limits if self.spec.provider is not None else None
+
+
+def perform(work: Work, operation: ToolOperation, *, event: OperationEvent) -> None:
+    """Send the operation and plan what came back, or leave it alone until it may be sent.
 
     `event` is SEND from PREPARED, or SEND_AGAIN from UNKNOWN.
     """
-    spec = get_tool(operation.tool)
     if event is OperationEvent.SEND:
-        if commit_if_proven(work, operation):
-            return True
-        if operation.attempts >= tries_allowed(operation, spec):
-            return _give_up(work, operation, operation.error)
-        if work.state is not RunState.TOOL_PREPARED:
-            work.move(RunEvent.PREPARE)
-        if moved := other_account(operation, spec):
-            return _give_up(work, operation, moved)
-        admitted = admit(work, operation, spec)
-        if isinstance(admitted, Turned):
-            return admitted.is_settled
+        ready = make_ready(work, operation)
     else:
         # The recovery of a send that was admitted, under the signature that it spent.
-        admitted = None
-    if admitted is not None and admitted.approval is not None:
+        ready = Ready(operation, get_tool(operation.tool), event, None)
+    if ready is None:
+        return
+    if ready.approval is not None:
         # The statement that spends a signature writes nothing if it cannot.
         work.commit_outcomes()
         if work.cancel_requested_by is not None:
-            return True
-    seconds = spec.timeout_policy.seconds
-    operation.attempts += 1
-    work.change.lease_seconds = seconds + 2 * margin_seconds()
-    if spec.effect_type is EffectType.TRANSACTIONAL:
+            return
+    if take_turn(work, ready):
+        try:
+            _send(work, ready)
+        finally:
+            give_turns_back(work, [ready])
+
+
+def _send(work: Work, ready: Ready) -> None:
+    operation = ready.operation
+    work.change.lease_seconds = ready.seconds + 2 * margin_seconds()
+    if ready.spec.effect_type is EffectType.TRANSACTIONAL:
         # Only the try is durable before, and counts in windows: the rest commits with the effect.
+        operation.attempts += 1
         operation.last_sent_at = work.now
         work.change.touch(operation)
         work.commit()
-        _open_send_window(work, operation, spec, event, admitted)
+        _open_send_window(work, ready)
     else:
-        _open_send_window(work, operation, spec, event, admitted)
+        begin_send(work, ready)
         work.commit()
-    call = build_call(work, operation, seconds=seconds)
-    if objection := find_objection(work, operation, spec, call, admitted=admitted):
-        return _withhold(work, operation, call, objection)
+    call = build_call(work, operation, seconds=ready.seconds)
+    if objection := find_objection(work, operation, ready.spec, call, admitted=ready.admitted):
+        return withhold(work, ready, call, objection)
     events.emit(events.Name.CALL_STARTING, run_id=work.run_id, operation_id=operation.id)
-    outcome = _call_tool(work, operation, spec, call)
+    outcome = _call_tool(work, ready, call)
     events.emit(events.Name.CALL_DONE, run_id=work.run_id, operation_id=operation.id)
-    return _record_outcome(work, operation, spec, call, outcome)
+    record_outcome(work, ready, call, outcome)
+    if work.open_transaction is not None and ready.limits is not None:
+        # Before its turn is given back, which is another statement.
+        work.commit()
 
 
-def _call_tool(work: Work, operation: ToolOperation, spec: ToolSpec, call: Call) -> Outcome:
+def make_ready(work: Work, operation: ToolOperation) -> Ready | None:
+    """The prepared operation if it may be sent now; else what follows is planned."""
+    spec = get_tool(operation.tool)
+    if commit_if_proven(work, operation):
+        return None
+    prepare_run(work)
+    if operation.attempts >= tries_allowed(operation, spec):
+        _give_up(work, operation, operation.error)
+        return None
+    if moved := other_account(operation, spec):
+        _give_up(work, operation, moved)
+        return None
+    admitted = admit(work, operation, spec)
+    return Ready(operation, spec, OperationEvent.SEND, admitted) if admitted is not None else None
+
+
+def take_turn(work: Work, ready: Ready) -> bool:
+    """Whether its provider's limits let it leave now; else it is left alone until they may."""
+    if ready.limits is None:
+        return True
+    work.commit_outcomes()
+    operation = ready.operation
+    seconds = ready.seconds + 2 * margin_seconds()
+    wait = flow.take_for(ready.spec, holder=operation.id, seconds=seconds)
+    if wait is None:
+        return True
+    if ready.event is OperationEvent.SEND:
+        put_off(work, operation, "its provider's limits are reached", seconds=wait)
+    else:
+        park_unknown(work, operation, seconds=wait)
+    return False
+
+
+def give_turns_back(work: Work, ready: Sequence[Ready]) -> None:
+    """Let others have the turns of calls that are back."""
+    if work.open_transaction is not None:
+        # It is to be rolled back, and this with it: the turn ends by itself.
+        return
+    if back := [one.operation.id for one in ready if one.limits and one.limits.concurrency]:
+        flow.give_back(back)
+
+
+def begin_send(work: Work, ready: Ready) -> None:
+    """Plan the intent of one more try: the commit of it opens the window."""
+    ready.operation.attempts += 1
+    _open_send_window(work, ready)
+
+
+def late_listener(ready: Ready, call: Call) -> Callable[[Outcome], None]:
+    """What keeps the answer of a function that comes back after its deadline."""
+    return partial(_keep_late_answer, operation=ready.operation, call=call)
+
+
+def _call_tool(work: Work, ready: Ready, call: Call) -> Outcome:
     if outlives_lease(work, call):
         return Unsent(LEASE_TOO_SHORT)
-    work.lease.expect(spec.timeout_policy.seconds + margin_seconds())
-    if spec.effect_type is EffectType.TRANSACTIONAL:
-        return call_in_transaction(work, spec=spec, call=call)
-    late = partial(_keep_late_answer, operation=operation, call=call)
-    return execute(spec=spec, call=call, on_late=late)
+    work.lease.expect(ready.seconds + margin_seconds())
+    if ready.spec.effect_type is EffectType.TRANSACTIONAL:
+        return call_in_transaction(work, spec=ready.spec, call=call)
+    return execute(spec=ready.spec, call=call, on_late=late_listener(ready, call))
 
 
 def other_account(operation: ToolOperation, spec: ToolSpec) -> str:
@@ -140,33 +224,27 @@ def outlives_lease(work: Work, call: Call) -> bool:
     return left <= 0 or work.lease.left() < left + margin_seconds()
 
 
-def _open_send_window(
-    work: Work,
-    operation: ToolOperation,
-    spec: ToolSpec,
-    event: OperationEvent,
-    admitted: Admitted | None,
-) -> None:
-    if admitted is not None and admitted.approval is not None:
-        work.change.spent_approvals.add(admitted.approval.id)
-    now = work.now
+def _open_send_window(work: Work, ready: Ready) -> None:
+    if ready.approval is not None:
+        work.change.spent_approvals.add(ready.approval.id)
+    operation, spec, now = ready.operation, ready.spec, work.now
     operation.fence_token = work.lease.fence_token
     operation.first_sent_at = operation.first_sent_at or now
     operation.last_sent_at = now
+    operation.next_try_at = None
     operation.next_reconcile_at = None
-    operation.in_flight_until = now + timedelta(
-        seconds=spec.timeout_policy.seconds + margin_seconds()
-    )
+    operation.needs_person_since = None
+    operation.in_flight_until = now + timedelta(seconds=ready.seconds + margin_seconds())
     operation.settles_at = operation.in_flight_until + spec.settle_window
     if operation.key_expires_at is None and spec.idempotency_retention is not None:
         operation.key_expires_at = now + spec.idempotency_retention
-    work.move_operation(operation, event)
-    work.move(RunEvent.SEND)
+    work.move_operation(operation, ready.event)
+    move_run(work, RunEvent.SEND)
 
 
-def _record_outcome(
-    work: Work, operation: ToolOperation, spec: ToolSpec, call: Call, outcome: Outcome
-) -> bool:
+def record_outcome(work: Work, ready: Ready, call: Call, outcome: Outcome) -> None:
+    """Plan what an answer, or the lack of one, makes of an operation that was sent."""
+    operation, spec = ready.operation, ready.spec
     observation = _observe(operation, outcome, Source.WORKER)
     observation.window = _window(work, operation, call)
     work.observe(observation)
@@ -179,34 +257,30 @@ def _record_outcome(
         operation.settles_at = operation.in_flight_until + spec.settle_window
     earlier = operation.attempts > 1 and not isinstance(outcome, Committed)
     if earlier and commit_if_proven(work, operation):
-        return True
+        return
     match outcome:
         case Committed(result=result, external_ref=external_ref):
             commit_operation(work, operation, result=result, external_ref=external_ref or "")
-            return True
         case Unsent() | Refused() if was_unknown and not _answers(outcome, spec):
             # It speaks about this send alone; an earlier one may have taken effect.
             reason = f"an earlier send is unknown; this one: {observation.detail}"
             lose_outcome(work, operation, reason=reason, event=RunEvent.LOSE_OUTCOME)
-            return _ask_later(work, operation, spec)
+            _ask_later(work, operation, spec)
         case Refused():
             reject_operation(work, operation, reason=observation.detail)
-            return True
         case Unsent():
             _take_back(work, operation, observation.detail)
-            if operation.attempts >= tries_allowed(operation, spec):
-                return _give_up(work, operation, operation.error)
-            work.release(wake_in=spec.retry_policy.delay(operation.attempts))
-            return False
+            _try_later(work, operation, spec)
         case Unknown():
             lose_outcome(work, operation, reason=observation.detail, event=RunEvent.LOSE_OUTCOME)
-            return _ask_later(work, operation, spec)
+            _ask_later(work, operation, spec)
         case _ as never:
             assert_never(never)
 
 
-def _withhold(work: Work, operation: ToolOperation, call: Call, why: str) -> bool:
-    """Record that an admitted call did not leave; its next try is judged anew, and soon."""
+def withhold(work: Work, ready: Ready, call: Call, why: str) -> None:
+    """Plan that an admitted call did not leave; its next try is judged anew, and soon."""
+    operation = ready.operation
     observation = _observe(operation, Unsent(f"withheld: {why}"), Source.WORKER)
     observation.stage = WITHHELD
     observation.window = _window(work, operation, call)
@@ -216,10 +290,9 @@ def _withhold(work: Work, operation: ToolOperation, call: Call, why: str) -> boo
         # An earlier send may have taken effect all the same.
         lose_outcome(work, operation, reason=observation.detail, event=RunEvent.LOSE_OUTCOME)
         park_unknown(work, operation, seconds=STOPPED_SECONDS)
-        return False
+        return
     _take_back(work, operation, observation.detail)
-    work.release(wake_in=0)
-    return False
+    park(work, operation, seconds=0)
 
 
 def _take_back(work: Work, operation: ToolOperation, reason: str) -> None:
@@ -232,7 +305,15 @@ def _take_back(work: Work, operation: ToolOperation, reason: str) -> None:
         else:
             work.change.returned_approvals.add(approval)
     work.move_operation(operation, OperationEvent.NOT_SENT, reason)
-    work.move(RunEvent.NOT_SENT, reason)
+    move_run(work, RunEvent.NOT_SENT, reason)
+
+
+def _try_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
+    if operation.attempts >= tries_allowed(operation, spec):
+        return _give_up(work, operation, operation.error)
+    seconds = spec.retry_policy.delay(operation.attempts)
+    operation.next_try_at = work.now + timedelta(seconds=seconds)
+    park(work, operation, seconds=seconds)
 
 
 def _answers(outcome: Outcome, spec: ToolSpec) -> bool:
@@ -241,19 +322,17 @@ def _answers(outcome: Outcome, spec: ToolSpec) -> bool:
     return isinstance(outcome, Refused) and harmless
 
 
-def _ask_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> bool:
+def _ask_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
     park_unknown(work, operation, seconds=spec.retry_policy.delay(operation.attempts))
-    return False
 
 
-def _give_up(work: Work, operation: ToolOperation, why: str) -> bool:
+def _give_up(work: Work, operation: ToolOperation, why: str) -> None:
     # After a person's word the earlier sends did leave, and came to nothing.
     what = "not sent again" if operation.watch_until is not None else "never sent"
     tries = f" in {operation.attempts} tries" if operation.attempts else ""
     reason = f"{what}{tries}: {why}"
     end_unsent(work, operation, OperationEvent.GIVE_UP, why=NeverSent.GIVEN_UP, error=reason)
-    work.move(RunEvent.GIVE_UP, operation.error)
-    return True
+    move_run(work, RunEvent.GIVE_UP, operation.error)
 
 
 def _observe(

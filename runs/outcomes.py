@@ -1,7 +1,9 @@
 """The edges on which an operation ends, waits or becomes unknown, together with its run's.
 
 Guarantees: whatever ends an operation dates it, lets its intent go where nothing happened,
-counts what contradicts the end, and has it watched where it was ever in doubt.
+counts what contradicts the end, and has it watched where it was ever in doubt. A run stands
+where its operations do: uncertain while one of them is unknown, and with a person only while
+every unknown one is.
 
 Does not decide which edge is taken: `operations.py` (an answer), `reconciliation.py`
 (evidence), `resolution.py` (a person) and `engine.py` (a cancel) do.
@@ -21,7 +23,7 @@ from runs.models import (
     ToolObservation,
     ToolOperation,
 )
-from runs.state import OperationEvent, RunEvent, RunState
+from runs.state import UNCERTAIN_STATES, OperationEvent, OperationStatus, RunEvent, RunState
 from runs.work import Work
 from tools import EffectType
 from tools.redaction import bound_text, scrub
@@ -50,9 +52,11 @@ def commit_operation(
                 external_ref=reference,
                 detail=FURTHER_EFFECT,
             )
+    if operation.compensates_id is not None:
+        _let_intent_go(work, operation.compensates_id)
     settle(work, operation)
     work.move_operation(operation, OperationEvent.COMMIT, reason)
-    work.move(RunEvent.COMMIT, reason)
+    move_run(work, RunEvent.COMMIT, reason)
 
 
 def commit_if_proven(work: Work, operation: ToolOperation) -> bool:
@@ -64,7 +68,7 @@ def commit_if_proven(work: Work, operation: ToolOperation) -> bool:
     if proof is None:
         return False
     if work.state in (RunState.DECISION_RECORDED, RunState.TOOL_COMMITTED):
-        work.move(RunEvent.PREPARE)
+        prepare_run(work)
     reason = f"{proof.source} proves the effect of an earlier send"
     commit_operation(
         work, operation, result=proof.result, external_ref=proof.external_ref, reason=reason
@@ -81,7 +85,7 @@ def reject_operation(work: Work, operation: ToolOperation, *, reason: str) -> No
         watch_later(work, operation)
     settle(work, operation)
     work.move_operation(operation, OperationEvent.REJECT, reason)
-    work.move(RunEvent.REJECT, reason)
+    move_run(work, RunEvent.REJECT, reason)
 
 
 def establish_not_sent(work: Work, operation: ToolOperation, *, reason: str) -> None:
@@ -90,11 +94,12 @@ def establish_not_sent(work: Work, operation: ToolOperation, *, reason: str) -> 
     Not given back with it is a signature: the earlier send did leave.
     """
     operation.unknown_since = None
+    operation.needs_person_since = None
     operation.next_reconcile_at = None
     operation.error = reason
     watch_later(work, operation)
     work.move_operation(operation, OperationEvent.NOT_SENT, reason)
-    work.move(RunEvent.NOT_SENT, reason)
+    move_run(work, RunEvent.NOT_SENT, reason)
 
 
 def cancel_operation(work: Work, operation: ToolOperation) -> None:
@@ -138,7 +143,7 @@ def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: Ru
         operation.settles_at = None
         work.observe(_observe_take_over(work, operation, reason))
     work.move_operation(operation, OperationEvent.LOSE_OUTCOME, reason)
-    work.move(event, reason)
+    move_run(work, event, reason)
     if EffectType(operation.effect_type).is_write:
         work.notify(
             Notice.Kind.OPERATION_UNKNOWN,
@@ -148,11 +153,40 @@ def lose_outcome(work: Work, operation: ToolOperation, *, reason: str, event: Ru
         )
 
 
+def lose_all_outcomes(work: Work) -> None:
+    """Plan a new attempt at the open step: what a vanished sender left is unknown."""
+    before = work.state
+    reason = f"taken over under token {work.lease.fence_token}: its sender is gone"
+    for operation in work.operations:
+        if operation.status == OperationStatus.RUNNING:
+            lose_outcome(work, operation, reason=reason, event=RunEvent.TAKE_OVER)
+    if work.state is before:
+        work.move(RunEvent.RESUME)
+
+
+def need_person(work: Work, operation: ToolOperation, *, why: str, overdue: bool = False) -> None:
+    """Give an unknown operation to a person, and say why."""
+    if overdue:
+        work.open_incident(operation, kind=Incident.Kind.OVERDUE, detail=why)
+    operation.error = bound_text(why, TEXT_LIMIT)
+    operation.needs_person_since = work.now
+    work.change.touch(operation)
+    move_run(work, RunEvent.NEED_PERSON, why)
+    work.notify(
+        Notice.Kind.OPERATION_NEEDS_PERSON,
+        f"{operation.id}:{operation.attempts}",
+        operation_id=operation.id,
+        status=operation.status,
+    )
+
+
 def settle(work: Work, operation: ToolOperation) -> None:
     """Date the operation as settled; its edge is planned by the caller."""
     operation.settled_at = work.now
     operation.unknown_since = None
+    operation.needs_person_since = None
     operation.next_reconcile_at = None
+    operation.next_try_at = None
     if operation.next_watch_at is not None:
         # Watched from its end on, however long it took to come to that.
         watch_later(work, operation)
@@ -169,13 +203,65 @@ def watch_later(work: Work, operation: ToolOperation) -> None:
         operation.next_watch_at = work.now + FIRST_WATCH
 
 
+def park(work: Work, operation: ToolOperation, *, seconds: float | None) -> None:
+    """Leave the operation alone until then; None is until somebody makes its run due.
+
+    Its run is given back when nothing else of the step can be done (`parallel.give_back`).
+    """
+    work.parked = (work.parked or {}) | {operation.id: seconds}
+
+
 def park_unknown(work: Work, operation: ToolOperation, *, seconds: float | None) -> None:
-    """Give the run back until the operation may be asked about again; None is never."""
+    """Leave the operation alone until it may be asked about again; None is never."""
     operation.next_reconcile_at = None
     if seconds is not None:
         operation.next_reconcile_at = work.now + timedelta(seconds=seconds)
     work.change.touch(operation)
-    work.release(wake_in=seconds)
+    park(work, operation, seconds=seconds)
+
+
+def prepare_run(work: Work) -> None:
+    """Plan the run's edge before a prepared operation is sent or dropped."""
+    if work.state not in (RunState.TOOL_PREPARED, RunState.TOOL_RUNNING, *UNCERTAIN_STATES):
+        work.move(RunEvent.PREPARE)
+
+
+def move_run(work: Work, event: RunEvent, reason: str = "") -> None:
+    """Plan the run's edge, if there is one, after one of its operations was moved.
+
+    There is none while another operation keeps the run where it is: one that is unknown, or
+    one that is under way. A run that waits for its children is moved by the end of its wait.
+    """
+    if work.state is RunState.WAITING:
+        return
+    standing = {one.status for one in work.operations}
+    if OperationStatus.UNKNOWN in standing:
+        _stay_uncertain(work, event, reason)
+        return
+    is_under_way = OperationStatus.RUNNING in standing
+    if is_under_way and (event is not RunEvent.SEND or work.state is RunState.TOOL_RUNNING):
+        return
+    work.move(event, reason)
+
+
+def _stay_uncertain(work: Work, event: RunEvent, reason: str) -> None:
+    unknown = [one for one in work.operations if one.status == OperationStatus.UNKNOWN]
+    if any(one.needs_person_since is None for one in unknown):
+        if work.state is not RunState.TOOL_STATUS_UNKNOWN:
+            taken_over = event is RunEvent.TAKE_OVER
+            work.move(RunEvent.TAKE_OVER if taken_over else RunEvent.LOSE_OUTCOME, reason)
+    elif work.state is not RunState.WAITING_FOR_RESOLUTION:
+        if event is not RunEvent.NEED_PERSON:
+            reason = f"what is still unknown waits for a person: {unknown[0].error}"
+        work.move(RunEvent.NEED_PERSON, reason)
+
+
+def _let_intent_go(work: Work, corrected_id: str) -> None:
+    """What was taken back may be done anew: by this run's next life, or by another run."""
+    corrected = ToolOperation.objects.get(id=corrected_id)
+    if corrected.holds_intent is not None:
+        corrected.holds_intent = None
+        work.change.touch(corrected)
 
 
 def _observe_take_over(work: Work, operation: ToolOperation, reason: str) -> ToolObservation:

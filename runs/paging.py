@@ -19,13 +19,13 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic import ValidationError as PydanticError
 
 from runs.errors import InvalidInput
-from runs.models import AgentRun, ToolOperation
+from runs.models import AgentRun, Question, ToolOperation
 
 PAGE_SIZE: Final = 50
 LARGEST_PAGE: Final = 500
 
 Item = TypeVar("Item")
-Row = TypeVar("Row", AgentRun, ToolOperation)
+Row = TypeVar("Row", AgentRun, Question, ToolOperation)
 C = TypeVar("C", bound="Cursor")
 
 
@@ -73,12 +73,14 @@ class _NewestFirst(Cursor):
     id: str = Field(pattern=r"^[\w-]{1,64}$")
 
 
-def read_newest_first(rows: "QuerySet[Row]", *, cursor: str | None, size: int) -> Page[Row]:
-    """One page of rows by (created_at, id), newest first. Raises InvalidInput."""
+def read_newest_first(
+    rows: "QuerySet[Row]", *, cursor: str | None, size: int, by: str = "created_at"
+) -> Page[Row]:
+    """One page of rows by (`by`, id), newest first. Raises InvalidInput."""
     place = _NewestFirst.decode(cursor) if cursor is not None else None
     back = place is not None and place.back
-    order = ("created_at", "id") if back else ("-created_at", "-id")
-    found = list(_beyond(rows, place).order_by(*order)[: size + 1])
+    order = (by, "id") if back else (f"-{by}", "-id")
+    found = list(_beyond(rows, place, by=by).order_by(*order)[: size + 1])
     items, more = found[:size], len(found) > size
     if back:
         items.reverse()
@@ -86,24 +88,24 @@ def read_newest_first(rows: "QuerySet[Row]", *, cursor: str | None, size: int) -
     after = bool(items) if back else more
     return Page(
         items=items,
-        next=_place_of(items[-1], back=False) if after else None,
-        previous=_place_of(items[0], back=True) if before and items else None,
+        next=_place_of(items[-1], back=False, by=by) if after else None,
+        previous=_place_of(items[0], back=True, by=by) if before and items else None,
     )
 
 
-def _beyond(rows: "QuerySet[Row]", place: _NewestFirst | None) -> "QuerySet[Row]":
+def _beyond(rows: "QuerySet[Row]", place: _NewestFirst | None, *, by: str) -> "QuerySet[Row]":
     if place is None:
         return rows
     try:
         # The first condition says nothing new; it lets the index find the place.
         if place.back:
-            newer = Q(created_at__gt=place.at) | Q(id__gt=place.id)
-            return rows.filter(Q(created_at__gte=place.at) & newer)
-        older = Q(created_at__lt=place.at) | Q(id__lt=place.id)
-        return rows.filter(Q(created_at__lte=place.at) & older)
+            newer = Q(**{f"{by}__gt": place.at}) | Q(id__gt=place.id)
+            return rows.filter(Q(**{f"{by}__gte": place.at}) & newer)
+        older = Q(**{f"{by}__lt": place.at}) | Q(id__lt=place.id)
+        return rows.filter(Q(**{f"{by}__lte": place.at}) & older)
     except ValidationError as error:
         raise _ForeignCursor(place.id) from error
 
 
-def _place_of(row: AgentRun | ToolOperation, *, back: bool) -> str:
-    return _NewestFirst(back=back, at=row.created_at, id=str(row.pk)).encode()
+def _place_of(row: AgentRun | Question | ToolOperation, *, back: bool, by: str) -> str:
+    return _NewestFirst(back=back, at=getattr(row, by), id=str(row.pk)).encode()

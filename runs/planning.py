@@ -21,7 +21,7 @@ from runs.gate import ask, asked_before
 from runs.intents import REPLAY, find_holders, name_intent
 from runs.judging import NEEDED, adopt, judge
 from runs.models import Approval, NeverSent, ToolOperation
-from runs.outcomes import end_unsent
+from runs.outcomes import end_unsent, move_run
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
 from tools import Approve
@@ -76,28 +76,30 @@ def _plan(
     work: Work, *, agent: Agent, ordinal: int, call: ToolCall, taken: Mapping[str, str]
 ) -> ToolOperation:
     """One operation: intended, held for a signature, a repeat, or refused."""
-    operation = _name(work, tool=call.tool, ordinal=ordinal, revision=0)
+    operation = name_operation(work, tool=call.tool, ordinal=ordinal, revision=0)
     operation.arguments = dict(call.arguments)
     try:
         spec = get_tool(call.tool)
         # First of all: what is sensitive is hidden of a refused call too.
-        _copy_declaration(operation, spec)
+        copy_declaration(operation, spec)
         if call.tool not in agent.tools:
             raise UnknownTool(call.tool, near=agent.tools)
         operation.arguments = spec.validate(operation.arguments)
-        intent = name_intent(operation, spec=spec, run_id=work.run_id)
+        intent = name_intent(operation, spec=spec, run_id=work.lineage or work.run_id)
     except (UnknownTool, InvalidArguments, InvalidPayload) as error:
         operation.arguments_digest = digest(operation.arguments)
-        return _refuse(work, operation, str(error), rule="invalid call", why=NeverSent.INVALID)
+        return refuse_operation(
+            work, operation, str(error), rule="invalid call", why=NeverSent.INVALID
+        )
     operation.arguments_digest = digest(operation.arguments)
     policy = judge(work, operation, spec)
     adopt(operation, policy)
     if policy.outcome == "refuse":
-        return _refuse(work, operation, policy.rule, rule=policy.rule)
+        return refuse_operation(work, operation, policy.rule, rule=policy.rule)
     if intent is not None and intent in taken:
         return _plan_repeat(work, operation, spec, policy.approve, holder=taken[intent])
     if policy.outcome == NEEDED and (denied := _find_denial(work, operation, spec)):
-        return _refuse(work, operation, denied, rule=policy.rule, why=NeverSent.DENIED)
+        return refuse_operation(work, operation, denied, rule=policy.rule, why=NeverSent.DENIED)
     operation.holds_intent = intent
     match policy.outcome:
         case "allow":
@@ -116,11 +118,12 @@ def replace_operation(work: Work, operation: ToolOperation, approval: Approval) 
     policy asks of it, or else what was asked of the first, must be signed by others.
     """
     spec = get_tool(operation.tool)
-    proposed = _name(
+    proposed = name_operation(
         work, tool=operation.tool, ordinal=operation.ordinal, revision=operation.revision + 1
     )
     proposed.arguments = dict(approval.proposed_arguments or {})
-    _copy_declaration(proposed, spec)
+    copy_declaration(proposed, spec)
+    proposed.compensates_id = operation.compensates_id
     proposed.holds_intent, held = None, operation.holds_intent
     end_unsent(
         work,
@@ -132,24 +135,24 @@ def replace_operation(work: Work, operation: ToolOperation, approval: Approval) 
     work.operations.insert(work.operations.index(operation) + 1, proposed)
     try:
         proposed.arguments = spec.validate(proposed.arguments)
-        intent = name_intent(proposed, spec=spec, run_id=work.run_id)
+        intent = name_intent(proposed, spec=spec, run_id=work.lineage or work.run_id)
     except (InvalidArguments, InvalidPayload) as error:
         proposed.arguments_digest = digest(proposed.arguments)
-        _refuse(work, proposed, str(error), rule="invalid call", why=NeverSent.INVALID)
+        refuse_operation(work, proposed, str(error), rule="invalid call", why=NeverSent.INVALID)
         return _drop_call(work)
     proposed.arguments_digest = digest(proposed.arguments)
     if intent is not None and intent != held and (holders := find_holders([intent])):
         proposed.repeats_id = holders[intent]
         if spec.on_repeated_intent != "ask":
             rule = f"operation {holders[intent]} has the same intent"
-            _refuse(work, proposed, rule, rule=rule)
+            refuse_operation(work, proposed, rule, rule=rule)
             return _drop_call(work)
     else:
         proposed.holds_intent = intent
     policy = judge(work, proposed, spec)
     adopt(proposed, policy)
     if policy.outcome == "refuse":
-        _refuse(work, proposed, policy.rule, rule=policy.rule)
+        refuse_operation(work, proposed, policy.rule, rule=policy.rule)
         return _drop_call(work)
     proposed.policy_outcome = NEEDED
     ask(
@@ -165,11 +168,11 @@ def replace_operation(work: Work, operation: ToolOperation, approval: Approval) 
 
 def _drop_call(work: Work) -> None:
     if work.state is not RunState.WAITING_FOR_APPROVAL:
-        work.move(RunEvent.HOLD)
-    work.move(RunEvent.DENY, "what was proposed in its place cannot be sent")
+        move_run(work, RunEvent.HOLD)
+    move_run(work, RunEvent.DENY, "what was proposed in its place cannot be sent")
 
 
-def _name(work: Work, *, tool: str, ordinal: int, revision: int) -> ToolOperation:
+def name_operation(work: Work, *, tool: str, ordinal: int, revision: int) -> ToolOperation:
     """A new operation with its one id, and nothing else yet."""
     action = f"{tool}#{ordinal}" + (f"~{revision}" if revision else "")
     operation = ToolOperation(
@@ -236,19 +239,19 @@ def _plan_repeat(
             work.move_operation(operation, OperationEvent.INTEND, rule)
         case "ask":
             if denied := _find_denial(work, operation, spec):
-                return _refuse(work, operation, denied, rule=rule, why=NeverSent.DENIED)
+                return refuse_operation(work, operation, denied, rule=rule, why=NeverSent.DENIED)
             operation.policy_outcome = NEEDED
             operation.policy_rule = rule
             approve = approve or spec.approval_policy or Approve()
             ask(work, operation, spec, approve=approve)
         case "refuse":
-            return _refuse(work, operation, f"refused: {rule}", rule=rule)
+            return refuse_operation(work, operation, f"refused: {rule}", rule=rule)
         case _ as never:
             assert_never(never)
     return operation
 
 
-def _refuse(
+def refuse_operation(
     work: Work,
     operation: ToolOperation,
     error: str,
@@ -262,7 +265,7 @@ def _refuse(
     return operation
 
 
-def _copy_declaration(operation: ToolOperation, spec: ToolSpec) -> None:
+def copy_declaration(operation: ToolOperation, spec: ToolSpec) -> None:
     operation.tool_version = spec.version
     operation.effect_type = spec.effect_type
     operation.provider = spec.provider_name

@@ -9,10 +9,15 @@ Does not recognise secrets that nobody declared.
 
 from collections.abc import Collection, Sequence
 from typing import Any
+from uuid import UUID
+
+from django.db.models import Count
 
 from runs import shapes
 from runs.agents import Agent
-from runs.models import AgentRun, Incident, ToolObservation, ToolOperation
+from runs.budgets import limits_of
+from runs.models import AgentRun, Incident, Signal, ToolObservation, ToolOperation, Wait
+from runs.resuming import budget_of
 from runs.sensitive import names_of_operation, names_of_runs, without_secrets
 from runs.state import OperationStatus, RunState
 from tools import Approve, EffectType
@@ -28,7 +33,52 @@ def present_run(run: AgentRun) -> shapes.Run:
 def present_runs(runs: Sequence[AgentRun]) -> list[shapes.Run]:
     """Runs in the given order."""
     hidden = names_of_runs({run.id: run.agent for run in runs})
-    return [_present_run(run, hidden=hidden[run.id]) for run in runs]
+    children, waits = _count_children(runs), _find_waits(runs)
+    return [
+        _present_run(
+            run,
+            hidden=hidden[run.id],
+            children=children.get(run.id, 0),
+            wait=waits.get(run.id),
+        )
+        for run in runs
+    ]
+
+
+def present_spent(run: AgentRun) -> shapes.Spent:
+    """What the run has spent, with what is reserved."""
+    return shapes.Spent(
+        steps=run.spent_steps,
+        tokens=run.spent_tokens,
+        cost_usd=f"{run.spent_cost_usd.normalize():f}",
+    )
+
+
+def present_limits(run: AgentRun) -> shapes.Limits:
+    """What the run may spend: its own limits, or else those of its agent."""
+    limits = limits_of(own=run.budget, budget=budget_of(run.agent), created_at=run.created_at)
+    cost = limits.cost_usd
+    return shapes.Limits(
+        steps=limits.steps,
+        tokens=limits.tokens,
+        cost_usd=None if cost is None else f"{cost:f}",
+        until=limits.until,
+    )
+
+
+def present_signal(signal: Signal, *, agent: str) -> shapes.Signal:
+    """One signal to a run of this agent."""
+    hidden = names_of_runs({signal.run_id: agent})[signal.run_id]
+    return shapes.Signal(
+        run=signal.run_id,
+        name=signal.name,
+        event_id=signal.event_id,
+        payload=redact(signal.payload, hidden),
+        sent_by=signal.sent_by,
+        sent_at=signal.sent_at,
+        delivered_at=signal.delivered_at,
+        delivered_step=signal.delivered_step,
+    )
 
 
 def present_operation(operation: ToolOperation) -> shapes.Operation:
@@ -64,7 +114,8 @@ def present_operation(operation: ToolOperation) -> shapes.Operation:
         may_be_in_flight=operation.may_be_in_flight,
         settles_at=operation.settles_at,
         repeats=operation.repeats_id,
-        compensates=None,
+        compensates=operation.compensates_id,
+        compensated_by=[one.id for one in operation.compensated_by.all()],
         observations=[_present_observation(one, operation, hidden=hidden) for one in seen],
         incidents=[shapes.Incident(**_facts_of_incident(one, operation)) for one in incidents],
     )
@@ -97,6 +148,8 @@ def present_agent(agent: Agent) -> shapes.Agent:
         ),
         on_version_change=agent.on_version_change,
         on_failure=agent.on_failure,
+        concurrency=agent.concurrency,
+        priority=agent.priority,
     )
 
 
@@ -118,6 +171,7 @@ def present_tool(spec: ToolSpec) -> shapes.Tool:
         intent_scope=spec.intent_scope,
         on_repeated_intent=spec.on_repeated_intent,
         repeatable=spec.repeatable,
+        parallel=spec.parallel or spec.effect_type is EffectType.READ,
         can_reconcile=spec.reconcile_handler is not None,
         can_compensate=spec.compensation_handler is not None,
         timeout_seconds=spec.timeout_policy.seconds,
@@ -132,34 +186,78 @@ def present_tool(spec: ToolSpec) -> shapes.Tool:
     )
 
 
-def _present_run(run: AgentRun, *, hidden: Collection[str]) -> shapes.Run:
+def _present_run(
+    run: AgentRun, *, hidden: Collection[str], children: int, wait: Wait | None
+) -> shapes.Run:
+    def said(text: str) -> str:
+        return scrub(text, {"input": run.input}, hidden)
+
     lease = None
     if run.lease_expires_at is not None:
         lease = shapes.Lease(owner=run.lease_owner, expires_at=run.lease_expires_at)
+    waiting_for = compensating = cancel_requested = None
+    if wait is not None:
+        waiting_for = shapes.WaitingFor(
+            kind=Wait.Kind(wait.kind), name=said(wait.name) or None, until=wait.until
+        )
+    if run.compensating_since is not None and run.finished_at is None:
+        compensating = shapes.Compensating(
+            since=run.compensating_since, reason=said(run.compensation_reason)
+        )
+    if run.cancel_requested_at is not None:
+        cancel_requested = shapes.CancelRequest(
+            at=run.cancel_requested_at,
+            by=run.cancel_requested_by,
+            compensate=run.cancel_compensates,
+        )
     return shapes.Run(
         id=run.id,
         agent=run.agent,
         agent_version=run.agent_version,
         state=RunState(run.state),
-        objective=scrub(run.objective, {"input": run.input}, hidden),
+        objective=said(run.objective),
         input=redact(run.input, hidden),
         result=redact(run.result, hidden),
-        error=scrub(run.error, {"input": run.input}, hidden) or None,
+        error=said(run.error) or None,
         labels=run.labels,
         fence_token=run.fence_token,
         version=run.version,
         lease=lease,
         wake_at=run.wake_at,
         paused_at=run.paused_at,
-        pause_reason=run.pause_reason or None,
+        pause_reason=said(run.pause_reason) or None,
+        cancel_requested=cancel_requested,
+        waiting_for=waiting_for,
+        compensating=compensating,
         uncertain=run.uncertain,
-        # No llm decides yet, so steps are all that is spent.
-        spent=shapes.Spent(steps=run.step_number, tokens=0, cost_usd="0"),
+        priority=run.priority,
+        parent=run.parent_id,
+        depth=run.depth,
+        children=children,
+        forked_from=run.forked_from_id,
+        forked_at_step=run.forked_at_step,
+        spent=present_spent(run),
+        budget=present_limits(run),
         created_at=run.created_at,
         updated_at=run.updated_at,
         finished_at=run.finished_at,
         created_by=run.created_by,
     )
+
+
+def _count_children(runs: Sequence[AgentRun]) -> dict[UUID, int]:
+    started = AgentRun.objects.filter(parent__in=[run.id for run in runs]).order_by()
+    counts = started.values_list("parent_id").annotate(Count("pk"))
+    return {parent: number for parent, number in counts if parent is not None}
+
+
+def _find_waits(runs: Sequence[AgentRun]) -> dict[UUID, Wait]:
+    """By run: what it waits for. No query where none does."""
+    waiting = [run.id for run in runs if run.state == RunState.WAITING]
+    if not waiting:
+        return {}
+    open_waits = Wait.objects.filter(run_id__in=waiting, ended_at__isnull=True)
+    return {wait.run_id: wait for wait in open_waits}
 
 
 def _present_observation(

@@ -27,6 +27,7 @@ def find_runs(
     agent: str | None = None,
     labels: Mapping[str, str] | None = None,
     uncertain: bool | None = None,
+    parent: str | None = None,
 ) -> QuerySet[AgentRun]:
     """Runs that match every given filter. Raises InvalidInput."""
     runs = AgentRun.objects.all()
@@ -34,6 +35,8 @@ def find_runs(
         runs = runs.filter(state=_one_of(RunState, state, field="state"))
     if agent is not None:
         runs = runs.filter(agent=_storable(agent, field="agent"))
+    if parent is not None:
+        runs = runs.filter(parent_id=parse_run_id(parent))
     if labels:
         for name, value in labels.items():
             _storable(name, field="label")
@@ -56,6 +59,10 @@ def find_operations(
     operations = ToolOperation.objects.prefetch_related(
         Prefetch("observations", ToolObservation.objects.order_by("id")),
         Prefetch("incidents", Incident.objects.order_by("id")),
+        Prefetch(
+            "compensated_by",
+            ToolOperation.objects.only("id", "compensates_id").order_by("created_at", "id"),
+        ),
     )
     if status is not None:
         operations = operations.filter(status=_one_of(OperationStatus, status, field="status"))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal, assert_never
 
-from runs import events
+from runs import events, flow
 from runs.calls import build_call
 from runs.evidence import (
     find_proof,
@@ -25,7 +25,7 @@ from runs.evidence import (
 from runs.gate import STOPPED_SECONDS
 from runs.judging import NEEDED, find_stop_now
 from runs.lease import margin_seconds
-from runs.models import TEXT_LIMIT, Incident, Notice, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
 from runs.objections import find_recovery_objection
 from runs.operations import (
     KEY_MARGIN,
@@ -38,6 +38,7 @@ from runs.operations import (
 from runs.outcomes import (
     commit_operation,
     establish_not_sent,
+    need_person,
     park_unknown,
     reject_operation,
     watch_later,
@@ -56,7 +57,7 @@ from runs.recovery import (
     recover,
     stricter,
 )
-from runs.state import OperationEvent, RunEvent, RunState
+from runs.state import OperationEvent
 from runs.work import Work
 from tools import EffectType, Reconciled
 from tools.execution import look_up
@@ -73,8 +74,8 @@ ASK_ON_SECONDS: Final = 60.0
 ASK_ON_FOR: Final = timedelta(hours=24)
 
 
-def reconcile(work: Work, operation: ToolOperation) -> bool:
-    """Bring an unknown operation one decision further. False when the run was parked."""
+def reconcile(work: Work, operation: ToolOperation) -> None:
+    """Bring an unknown operation one decision further, or leave it alone until its next date."""
     spec = get_tool(operation.tool)
     evidence = list(operation.observations.order_by("id"))
     facts = _gather(work, operation, spec, evidence)
@@ -85,6 +86,8 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
         # What another account says, or does, is nothing to this operation.
         answer = NeedsPerson(moved)
     if isinstance(answer, LookUp):
+        if (wait := _take_turn(work, operation, spec)) is not None:
+            return park_unknown(work, operation, seconds=wait)
         found = _ask_provider(work, operation, spec)
         evidence.append(found)
         facts = _gather(work, operation, spec, evidence, found=found)
@@ -93,75 +96,61 @@ def reconcile(work: Work, operation: ToolOperation) -> bool:
     operation.settles_at = None
     if settles_in is not None:
         operation.settles_at = work.now + timedelta(seconds=settles_in)
-    awaits_person = work.state is RunState.WAITING_FOR_RESOLUTION
+    awaits_person = operation.needs_person_since is not None
     match answer:
         case Record(proof=Proof(result=result, external_ref=external_ref, source=source)):
             reason = f"reconciled: {source} proves the effect"
             commit_operation(
                 work, operation, result=result, external_ref=external_ref, reason=reason
             )
-            return True
         case Reject(reason=reason):
             reject_operation(work, operation, reason=reason)
-            return True
         case CallAgain() | SendSameKey() if not awaits_person:
-            if stop := find_stop_now(work, spec):
-                operation.error = bound_text(f"not sent again yet: {stop}", TEXT_LIMIT)
-                park_unknown(work, operation, seconds=STOPPED_SECONDS)
-                return False
-            if _needs_new_signature(operation, answer):
-                establish_not_sent(work, operation, reason="not found, and settled: not executed")
-                return perform(work, operation, event=OperationEvent.SEND)
-            if changed := find_recovery_objection(operation, spec):
-                need_person(work, operation, why=changed, wake_in=_ask_on(facts))
-                return False
-            watch_later(work, operation)
-            return perform(work, operation, event=OperationEvent.SEND_AGAIN)
+            _send_again(work, operation, spec, facts, answer)
         case AskLater(seconds=seconds) if not awaits_person:
             park_unknown(work, operation, seconds=seconds)
-            return False
         case NeedsPerson(why=why, overdue=overdue) if not awaits_person:
-            need_person(work, operation, why=why, overdue=overdue, wake_in=_ask_on(facts))
-            return False
+            need_person(work, operation, why=why, overdue=overdue)
+            park_unknown(work, operation, seconds=_ask_on(facts))
         case CallAgain() | SendSameKey() | AskLater() | NeedsPerson():
             park_unknown(work, operation, seconds=_ask_on(facts))
-            return False
         case LookUp():
             raise AssertionError("recover asked for a second look-up in one round")
         case _ as never:
             assert_never(never)
 
 
-def _needs_new_signature(operation: ToolOperation, answer: CallAgain | SendSameKey) -> bool:
-    """Whether a repeat would be a second use of the signature that the first send spent.
-
-    Under its key the provider joins both; a read or our own transaction has no second effect.
-    """
-    harmless = EffectType(operation.effect_type) in (EffectType.READ, EffectType.TRANSACTIONAL)
-    is_second_use = isinstance(answer, CallAgain) and not harmless
-    return is_second_use and operation.policy_outcome == NEEDED
-
-
-def need_person(
+def _send_again(
     work: Work,
     operation: ToolOperation,
-    *,
-    why: str,
-    overdue: bool = False,
-    wake_in: float | None = None,
+    spec: ToolSpec,
+    facts: Facts,
+    answer: CallAgain | SendSameKey,
 ) -> None:
-    """Give the run to a person, and say why; the provider is asked on after `wake_in` seconds."""
-    if overdue:
-        work.open_incident(operation, kind=Incident.Kind.OVERDUE, detail=why)
-    operation.error = bound_text(why, TEXT_LIMIT)
-    work.move(RunEvent.NEED_PERSON, why)
-    work.notify(
-        Notice.Kind.OPERATION_NEEDS_PERSON,
-        f"{operation.id}:{operation.attempts}",
-        operation_id=operation.id,
-        status=operation.status,
-    )
-    park_unknown(work, operation, seconds=wake_in)
+    if stop := find_stop_now(work, spec):
+        operation.error = bound_text(f"not sent again yet: {stop}", TEXT_LIMIT)
+        return park_unknown(work, operation, seconds=STOPPED_SECONDS)
+    # A repeat under its key is joined to the first; a read or our own transaction has no
+    # second effect. Any other is sent as if for the first time.
+    harmless = EffectType(operation.effect_type) in (EffectType.READ, EffectType.TRANSACTIONAL)
+    is_first_effect = isinstance(answer, CallAgain) and not harmless
+    if is_first_effect and (operation.policy_outcome == NEEDED or work.is_paused):
+        # It needs a signature of its own, or nothing new is sent now.
+        return establish_not_sent(work, operation, reason="not found, and settled: not executed")
+    if changed := find_recovery_objection(operation, spec):
+        need_person(work, operation, why=changed)
+        return park_unknown(work, operation, seconds=_ask_on(facts))
+    watch_later(work, operation)
+    perform(work, operation, event=OperationEvent.SEND_AGAIN)
+
+
+def _take_turn(work: Work, operation: ToolOperation, spec: ToolSpec) -> float | None:
+    """Seconds to wait, where the provider's limits do not let it be asked now."""
+    if spec.provider is None or spec.provider.limits is None:
+        return None
+    work.commit_outcomes()
+    seconds = spec.timeout_policy.seconds + 2 * margin_seconds()
+    return flow.take_for(spec, holder=operation.id, seconds=seconds)
 
 
 def _ask_on(facts: Facts) -> float | None:
@@ -185,6 +174,7 @@ def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolO
     else:
         found = look_up(spec=spec, call=call)
     events.emit(events.Name.LOOK_UP_DONE, run_id=work.run_id, operation_id=operation.id)
+    flow.give_back_for(spec, [operation.id])
     observation = observe_look_up(
         operation, found, asked_at=asked_at, fence_token=work.lease.fence_token
     )

@@ -65,6 +65,9 @@ class StartRun(BaseModel):
     objective: str = Field(default="", description="the goal in words")
     input: Any = Field(default=None, description="any JSON value; an empty object if left out")
     labels: dict[str, str] = Field(default_factory=dict, description="to find the run by")
+    priority: int | None = Field(
+        default=None, description="-100 to 100, higher goes first; the agent's if left out"
+    )
 
 
 class Resolve(BaseModel):

@@ -27,13 +27,19 @@ from runs.errors import (
 )
 from runs.evidence import find_proof, find_refusal, read_settling
 from runs.lease import Claimed, claim
+from runs.loading import begin, load
 from runs.models import TEXT_LIMIT, ToolObservation, ToolOperation
-from runs.outcomes import commit_operation, establish_not_sent, reject_operation
+from runs.outcomes import (
+    commit_operation,
+    establish_not_sent,
+    lose_all_outcomes,
+    reject_operation,
+)
 from runs.reconciliation import key_standing
 from runs.recovery import stricter
 from runs.state import OperationStatus
 from runs.wake import hint
-from runs.work import Work, begin, load
+from runs.work import Work
 from tools import EffectType
 from tools.canonical import check_json
 from tools.errors import InvalidPayload, UnknownTool
@@ -76,6 +82,9 @@ def resolve_operation(
             # Its rows are read by then, and settling needs no more.
             load(work)
         operation = _find_open(work, operation_id)
+        if any(one.status == OperationStatus.RUNNING for one in work.operations):
+            # Beside it, and its sender is gone: this is a take-over like any other.
+            lose_all_outcomes(work)
         if outcome == "committed":
             _require_not_refused(operation)
         else:

@@ -18,12 +18,15 @@ from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.reverse import reverse
 from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import APIView
 
 from runs import shapes
 from runs.access import Actor
+from runs.models import AgentRun
 from runs.paging import Page
+from runs.presenting import present_run
 from runs.requests import JsonBody
 
 
@@ -64,6 +67,12 @@ class KernelView(APIView):
 CURSOR = OpenApiParameter(
     "cursor", str, description="Where a page begins; from a `next` or `previous` link."
 )
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="Names the request: sent again with it, the same run is answered.",
+)
 SIZE = OpenApiParameter("page_size", int, description="How many items a page may have.")
 
 
@@ -77,6 +86,15 @@ def problems(*statuses: int) -> dict[int, OpenApiResponse]:
 
 def answer(shape: BaseModel, *, status: int = 200) -> Response:
     return Response(shape.model_dump(mode="json", by_alias=True), status=status)
+
+
+def answer_started(request: Request, run: AgentRun, *, replayed: bool) -> Response:
+    """A run that was started, or the one that its key had started before."""
+    said = answer(present_run(run), status=200 if replayed else 201)
+    if replayed:
+        said["Idempotent-Replayed"] = "true"
+    said["Location"] = reverse("run", args=[run.id], request=request)
+    return said
 
 
 def page_links(request: Request, page: Page[Any]) -> dict[str, str | None]:

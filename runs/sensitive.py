@@ -16,7 +16,7 @@ from runs.errors import UnknownAgent
 from runs.models import ToolOperation
 from tools.errors import UnknownTool
 from tools.redaction import scrub
-from tools.registry import get_tool
+from tools.registry import all_tools, get_tool
 
 
 def names_of_operation(operation: ToolOperation) -> frozenset[str]:
@@ -49,6 +49,12 @@ def names_of_runs(agents: Mapping[UUID, str]) -> dict[UUID, frozenset[str]]:
         for run_id, name in _recorded(unserved):
             found[run_id] |= {name}
     return found
+
+
+def names_of_agent(agent: str) -> frozenset[str]:
+    """For what is to be a run's input. Of an agent that is gone: what any tool declares."""
+    declared = _declared_by(agent)
+    return _declared(spec.name for spec in all_tools()) if declared is None else declared
 
 
 def _declared_by(agent: str) -> frozenset[str] | None:

@@ -9,11 +9,12 @@ from datetime import timedelta
 from typing import Final
 
 from runs.agents import Agent, get_agent
+from runs.batches import find_reach
 from runs.errors import UnknownAgent
+from runs.history import COMPENSATE_RUN, DELEGATE
 from runs.models import ToolOperation
-from runs.operations import open_operation
-from runs.reconciliation import need_person
-from runs.state import UNCERTAIN_STATES, UNDATED_STATES, RunState
+from runs.outcomes import need_person, park, park_unknown
+from runs.state import UNCERTAIN_STATES, UNDATED_STATES, OperationStatus, RunState
 from runs.work import Work
 from tools.errors import UnknownTool
 from tools.registry import get_tool
@@ -34,22 +35,34 @@ def find_agent(work: Work) -> Agent | None:
 
 def is_served(work: Work, agent: Agent | None) -> bool:
     """Whether this worker can do what is next. What may be under way needs its tool alone."""
-    operation = open_operation(work)
-    if operation is not None and not knows_tool(operation.tool):
+    reach = find_reach(work)
+    if reach and not any(knows_tool(operation.tool) for operation in reach):
         return False
+    if work.saga is not None:
+        return True
     return agent is not None or work.state in (RunState.TOOL_RUNNING, *UNCERTAIN_STATES)
 
 
 def leave_to_others(work: Work) -> None:
     """Give back what another worker may serve; but what is unknown is said, and not for ever."""
-    operation = open_operation(work)
-    is_unknown = work.state is RunState.TOOL_STATUS_UNKNOWN
-    if is_unknown and operation is not None and _is_forsaken(work, operation):
-        why = f"no worker that knows its tool, {operation.tool}, asked about it for {FORSAKEN}"
-        return need_person(work, operation, why=why, overdue=True)
+    before = work.state
+    for operation in find_reach(work):
+        leave_operation(work, operation)
     # Whoever serves it comes at its own date; one without a date gets none.
-    is_dated = work.due_at is not None or work.state not in UNDATED_STATES
+    was_dated = work.due_at is not None and work.state is before
+    is_dated = was_dated or work.state not in UNDATED_STATES
     work.release(wake_in=UNSERVED_SECONDS if is_dated else None)
+
+
+def leave_operation(work: Work, operation: ToolOperation) -> None:
+    """Leave an operation whose tool is not known here to others; one that is unknown and that
+    nobody serves gets to a person."""
+    is_asked_about = operation.status == OperationStatus.UNKNOWN
+    if is_asked_about and operation.needs_person_since is None and _is_forsaken(work, operation):
+        why = f"no worker that knows its tool, {operation.tool}, asked about it for {FORSAKEN}"
+        need_person(work, operation, why=why, overdue=True)
+        return park_unknown(work, operation, seconds=None)
+    park(work, operation, seconds=UNSERVED_SECONDS)
 
 
 def _is_forsaken(work: Work, operation: ToolOperation) -> bool:
@@ -61,7 +74,9 @@ def _is_forsaken(work: Work, operation: ToolOperation) -> bool:
 
 
 def knows_tool(tool: str) -> bool:
-    """Whether this process has the tool."""
+    """Whether this process has the tool; what the kernel itself carries out, each has."""
+    if tool in (DELEGATE, COMPENSATE_RUN):
+        return True
     try:
         get_tool(tool)
     except UnknownTool:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runs.models import Incident as IncidentRow
 from runs.models import ToolObservation
+from runs.models import Wait as WaitRow
 from runs.state import OperationStatus, RunState
 from tools import EffectType
 
@@ -30,11 +31,43 @@ class Lease(Shape):
 
 
 class Spent(Shape):
-    """What the run used so far. `cost_usd` is a decimal string."""
+    """What the run used so far, its children's part and what is reserved included."""
 
     steps: int
     tokens: int
     cost_usd: str
+
+
+class Limits(Shape):
+    """What the run may spend; null is no limit. `cost_usd` is a decimal string."""
+
+    steps: int | None
+    tokens: int | None
+    cost_usd: str | None
+    until: datetime | None = Field(description="when its time is over")
+
+
+class WaitingFor(Shape):
+    """What a run waits for. `name` is a signal's name or a question's text."""
+
+    kind: WaitRow.Kind
+    name: str | None
+    until: datetime | None = Field(description="when it is over at the latest")
+
+
+class CancelRequest(Shape):
+    """That the run is to be cancelled, honoured as soon as no effect may be under way."""
+
+    at: datetime
+    by: str
+    compensate: bool = Field(description="what it did is corrected first")
+
+
+class Compensating(Shape):
+    """Since when, and why, the run corrects what it did."""
+
+    since: datetime
+    reason: str
 
 
 class Run(Shape):
@@ -55,8 +88,18 @@ class Run(Shape):
     wake_at: datetime | None
     paused_at: datetime | None = Field(description="set: no step is opened until it is resumed")
     pause_reason: str | None
+    cancel_requested: CancelRequest | None
+    waiting_for: WaitingFor | None
+    compensating: Compensating | None
     uncertain: bool = Field(description="an external effect may or may not have happened")
+    priority: int = Field(description="higher goes first")
+    parent: UUID | None = Field(description="the run that started this one")
+    depth: int = Field(description="how many runs are above it")
+    children: int = Field(description="runs that it started: `GET runs/?parent=` lists them")
+    forked_from: UUID | None = Field(description="the run whose steps this one inherits")
+    forked_at_step: int | None
     spent: Spent
+    budget: Limits
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
@@ -120,6 +163,19 @@ class IncidentOfRun(Incident):
     tool: str
 
 
+class Signal(Shape):
+    """One thing that somebody told a run. `delivered_step` is the step that waited for it."""
+
+    run: UUID
+    name: str
+    event_id: str
+    payload: Any
+    sent_by: str
+    sent_at: datetime
+    delivered_at: datetime | None
+    delivered_step: int | None
+
+
 class DuplicateCounts(Shape):
     """Every way in which a second effect was prevented, or was not."""
 
@@ -164,17 +220,19 @@ class Operation(Shape):
     repeats: str | None = Field(
         description="the operation with the same intent whose result answers this one"
     )
-    compensates: str | None
+    compensates: str | None = Field(description="the committed operation that this one corrects")
+    compensated_by: list[str] = Field(description="operations that correct it, oldest first")
     observations: list[Observation]
     incidents: list[Incident]
 
 
 class TimelineEntry(Shape):
-    """One line of the timeline: an edge that was taken, a thing learned, or an incident.
+    """One line of the timeline: an edge that was taken, a thing learned, said or asked for.
 
-    `kind` is `run.<event>`, `operation.<event>`, `observation.<source>` or
-    `incident.<kind>`, in lower case. `seq` counts from 1 within the run. `attempt` is the
-    step's attempt.
+    `kind` is `run.<event>`, `operation.<event>`, `observation.<source>`, `incident.<kind>`,
+    `request.<kind>`, `signal.sent`, `signal.delivered`, `question.asked`, `question.<status>`,
+    `child.started` or `child.ended`, in lower case. `seq` counts from 1 within the run.
+    `attempt` is the step's attempt.
     """
 
     at: datetime
@@ -219,6 +277,8 @@ class Agent(Shape):
     budget: Budget
     on_version_change: str
     on_failure: str
+    concurrency: int | None = Field(description="how many of its runs may be at work at one time")
+    priority: int
 
 
 class Retry(Shape):
@@ -256,6 +316,7 @@ class Tool(Shape):
     intent_scope: str
     on_repeated_intent: str
     repeatable: bool
+    parallel: bool = Field(description="may leave beside other calls of one decision")
     can_reconcile: bool
     can_compensate: bool
     timeout_seconds: float

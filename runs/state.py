@@ -64,6 +64,7 @@ class RunEvent(StrEnum):
     WAIT = "WAIT"
     WAKE = "WAKE"
     COMPENSATE = "COMPENSATE"
+    RETRY = "RETRY"
     COMPLETE = "COMPLETE"
     FAIL = "FAIL"
     CANCEL = "CANCEL"
@@ -128,6 +129,10 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
         "an earlier send proves to have taken effect: nobody is asked any more",
     ),
     (_R.WAITING_FOR_APPROVAL, _E.APPROVE): (_R.TOOL_PREPARED, "the exact action was approved"),
+    (_R.WAITING_FOR_APPROVAL, _E.PREPARE): (
+        _R.TOOL_PREPARED,
+        "a call beside the held one needs no signature",
+    ),
     (_R.WAITING_FOR_APPROVAL, _E.DENY): (
         _R.DECISION_RECORDED,
         "denied, expired or refused: the call is dropped, its siblings stand",
@@ -145,6 +150,14 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
     (_R.TOOL_COMMITTED, _E.REPLAY): (
         _R.TOOL_COMMITTED,
         "the next call repeats an intent that was carried out before",
+    ),
+    (_R.TOOL_PREPARED, _E.REPLAY): (
+        _R.TOOL_COMMITTED,
+        "a call beside the one that is to be sent repeats an intent",
+    ),
+    (_R.WAITING_FOR_APPROVAL, _E.REPLAY): (
+        _R.TOOL_COMMITTED,
+        "a call beside the held one repeats an intent",
     ),
     (_R.TOOL_PREPARED, _E.COMMIT): (
         _R.TOOL_COMMITTED,
@@ -167,20 +180,44 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
     ),
     (_R.TOOL_PREPARED, _E.GIVE_UP): (_R.DECISION_RECORDED, "never sent, and no tries are left"),
     (_R.TOOL_RUNNING, _E.LOSE_OUTCOME): (_R.TOOL_STATUS_UNKNOWN, "it may or may not have happened"),
+    (_R.WAITING_FOR_RESOLUTION, _E.LOSE_OUTCOME): (
+        _R.TOOL_STATUS_UNKNOWN,
+        "a call beside the one that a person settles may or may not have happened",
+    ),
+    (_R.WAITING_FOR_RESOLUTION, _E.TAKE_OVER): (
+        _R.TOOL_STATUS_UNKNOWN,
+        "the sender of a call beside the one that a person settles is gone",
+    ),
     (_R.TOOL_STATUS_UNKNOWN, _E.NEED_PERSON): (
         _R.WAITING_FOR_RESOLUTION,
         "nothing that may be asked or sent can settle it",
     ),
     (_R.DECISION_RECORDED, _E.CLOSE_STEP): (_R.READY, "nothing of the decision is left to do"),
     (_R.TOOL_COMMITTED, _E.CLOSE_STEP): (_R.READY, "every call of the decision is settled"),
-    (_R.DECISION_RECORDED, _E.WAIT): (_R.WAITING, "the decision waits for a time or a signal"),
-    (_R.WAITING, _E.WAKE): (_R.READY, "what it waited for came"),
-    (_R.DECISION_RECORDED, _E.COMPENSATE): (_R.COMPENSATING, "the decision undoes the run"),
-    (_R.COMPENSATING, _E.RESUME): (_R.COMPENSATING, "compensation continues from its rows"),
+    (_R.DECISION_RECORDED, _E.WAIT): (
+        _R.WAITING,
+        "the decision waits for a time, a signal, an answer or another run",
+    ),
+    (_R.WAITING, _E.RESUME): (_R.WAITING, "a person lets it go on after a pause"),
+    (_R.WAITING, _E.WAKE): (_R.READY, "what it waited for came, or did not come in time"),
+    # Compensating is possible wherever no effect may be under way, and after the end.
+    (_R.READY, _E.COMPENSATE): (_R.COMPENSATING, "what the run did is corrected"),
+    (_R.DECIDING, _E.COMPENSATE): (_R.COMPENSATING, "what the run did is corrected"),
+    (_R.DECISION_RECORDED, _E.COMPENSATE): (_R.COMPENSATING, "what the run did is corrected"),
+    (_R.TOOL_PREPARED, _E.COMPENSATE): (_R.COMPENSATING, "the call was not sent"),
+    (_R.TOOL_COMMITTED, _E.COMPENSATE): (_R.COMPENSATING, "the effect is recorded"),
+    (_R.WAITING, _E.COMPENSATE): (_R.COMPENSATING, "nothing is under way"),
+    (_R.WAITING_FOR_APPROVAL, _E.COMPENSATE): (_R.COMPENSATING, "the call was not sent"),
+    (_R.COMPLETED, _E.COMPENSATE): (_R.COMPENSATING, "a person has it corrected after its end"),
+    (_R.FAILED, _E.COMPENSATE): (_R.COMPENSATING, "a person has it corrected after its end"),
+    (_R.CANCELLED, _E.COMPENSATE): (_R.COMPENSATING, "a person has it corrected after its end"),
+    (_R.COMPENSATING, _E.RESUME): (_R.COMPENSATING, "a person lets it go on after a pause"),
+    (_R.COMPENSATING, _E.OPEN_STEP): (_R.DECIDING, "the newest effect is corrected next"),
     (_R.COMPENSATING, _E.FAIL): (_R.FAILED, "compensated after a failure"),
-    (_R.COMPENSATING, _E.CANCEL): (_R.CANCELLED, "compensated after a cancel request"),
+    (_R.COMPENSATING, _E.CANCEL): (_R.CANCELLED, "compensated because a person asked for it"),
     (_R.DECISION_RECORDED, _E.COMPLETE): (_R.COMPLETED, "the recorded decision finishes the run"),
-    (_R.READY, _E.FAIL): (_R.FAILED, "a limit of the agent is reached"),
+    (_R.READY, _E.FAIL): (_R.FAILED, "no usable decision after the allowed tries"),
+    (_R.FAILED, _E.RETRY): (_R.READY, "a person has it go on from its last checkpoint"),
     (_R.DECIDING, _E.FAIL): (_R.FAILED, "no usable decision after the allowed tries"),
     (_R.DECISION_RECORDED, _E.FAIL): (_R.FAILED, "the recorded decision fails the run"),
     # Cancelling is possible wherever no effect may be under way.
@@ -231,7 +268,7 @@ SETTLED_STATUSES: Final = frozenset({_S.COMMITTED, _S.REJECTED, _S.CANCELLED})
 UNCERTAIN_STATES: Final = frozenset({_R.TOOL_STATUS_UNKNOWN, _R.WAITING_FOR_RESOLUTION})
 # Moved by a person's command; every other run that is not final has a date (`wake_at`).
 PERSON_STATES: Final = frozenset({_R.WAITING_FOR_APPROVAL, _R.WAITING_FOR_RESOLUTION})
-# May sit without a date: persons move them, or (WAITING) a signal does.
+# May sit without a date: persons move them, or (WAITING) a signal, an answer or a child run.
 UNDATED_STATES: Final = FINAL_STATES | PERSON_STATES | {_R.WAITING}
 
 

@@ -25,6 +25,7 @@ from runs.statement_approvals import (
     ended_approval_part,
 )
 from runs.statement_values import encode_json, text_array
+from runs.statement_waits import add_child, add_question, add_wait, end_wait
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,14 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
     if returned := change.returned_approvals - change.ended_approvals.keys():
         values["returned"] = text_array(str(one) for one in returned)
         parts.append(RETURN_APPROVALS)
+    if change.new_wait is not None:
+        add_wait(change.new_wait, change.ended_wait, parts, values)
+    elif change.ended_wait is not None:
+        end_wait(change.ended_wait, parts, values)
+    if change.new_question is not None:
+        add_question(change.new_question, parts, values)
+    for n, child in enumerate(change.new_children):
+        add_child(n, child, parts, values)
     for n, notice in enumerate(change.notices):
         add_notice(n, notice, parts, values)
     if change.edges:
@@ -101,7 +110,8 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         SELECT version,
                COALESCE(EXTRACT(EPOCH FROM lease_expires_at - clock_timestamp()), 0)::float8,
                CASE WHEN cancel_requested_at IS NOT NULL THEN cancel_requested_by END,
-               {step_from}, {attempt_from}, {POLICY_GENERATION}
+               cancel_compensates, paused_at IS NOT NULL, {step_from}, {attempt_from},
+               {POLICY_GENERATION}
         FROM held"""
     return f"WITH {', '.join(parts)} {answer}", values
 
@@ -145,7 +155,7 @@ def _run_part(change: Change, values: dict[str, Any]) -> str:
         WHERE id = %(run)s::uuid AND version = %(version)s::bigint
           AND fence_token = %(fence)s::bigint{guard}
         RETURNING id, version, fence_token, lease_expires_at,
-                  cancel_requested_at, cancel_requested_by)"""
+                  cancel_requested_at, cancel_requested_by, cancel_compensates, paused_at)"""
 
 
 # Told by every commit, so that a send never leaves under policies that are not the newest.
@@ -160,6 +170,14 @@ _RUN_TYPES: Final = {
     "finished_at": "timestamptz",
     "paused_at": "timestamptz",
     "pause_reason": "text",
+    "compensating_since": "timestamptz",
+    "compensation_reason": "text",
+    "compensation_ending": "text",
+    "spent_steps": "int",
+    "spent_tokens": "bigint",
+    "spent_cost_usd": "numeric",
+    "newest_action": "text",
+    "repeats": "int",
 }
 
 _CLOSE_ATTEMPT = """closed_attempt AS (
@@ -239,6 +257,7 @@ _IDENTITY: Final = {
     "sensitive": "jsonb",
     "intent": "text",
     "repeats_id": "text",
+    "compensates_id": "text",
     "idempotency_key": "text",
 }
 # How it stands.
@@ -259,6 +278,8 @@ _STANDING: Final = {
     "settles_at": "timestamptz",
     "unknown_since": "timestamptz",
     "next_reconcile_at": "timestamptz",
+    "next_try_at": "timestamptz",
+    "needs_person_since": "timestamptz",
     "next_watch_at": "timestamptz",
     "watch_until": "timestamptz",
     "holds_intent": "text",

@@ -110,12 +110,13 @@ RETURN_APPROVALS: Final = """returned AS (
 
 
 def add_notice(n: int, notice: Notice, parts: list[str], values: dict[str, Any]) -> None:
-    for name in ("event_id", "kind", "operation_id", "approval_id", "status"):
+    for name in ("event_id", "kind", "operation_id", "approval_id", "question_id", "status"):
         values[f"notice{n}_{name}"] = getattr(notice, name)
     parts.append(f"""notice{n} AS (
-        INSERT INTO runs_notice (event_id, kind, run_id, operation_id, approval_id, status)
+        INSERT INTO runs_notice
+            (event_id, kind, run_id, operation_id, approval_id, question_id, status)
         SELECT %(notice{n}_event_id)s::text, %(notice{n}_kind)s::text, held.id,
                %(notice{n}_operation_id)s::text, %(notice{n}_approval_id)s::uuid,
-               %(notice{n}_status)s::text
+               %(notice{n}_question_id)s::uuid, %(notice{n}_status)s::text
         FROM held
         ON CONFLICT (event_id) DO NOTHING)""")

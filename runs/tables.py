@@ -18,8 +18,10 @@ from runs.shapes import (
     Agent,
     DuplicateCounts,
     IncidentOfRun,
+    Limits,
     Operation,
     Run,
+    Spent,
     TimelineEntry,
     Tool,
 )
@@ -63,7 +65,7 @@ def timeline_table(entries: Iterable[TimelineEntry]) -> Table:
 
 def runs_table(runs: Sequence[Run]) -> Table:
     """One row per run."""
-    table = _table("run", "agent", "state", "steps", "created", "error")
+    table = _table("run", "agent", "state", "steps", "created", "waits for", "error")
     for run in runs:
         table.add_row(
             _text(run.id),
@@ -71,9 +73,32 @@ def runs_table(runs: Sequence[Run]) -> Table:
             _state(run.state),
             _text(run.spent.steps),
             _text(show_time(run.created_at)),
+            _text("a person: it is paused" if run.paused_at else say_wait(run)),
             _text(run.error or ""),
         )
     return table
+
+
+def say_wait(run: Run) -> str:
+    """What a run waits for: `signal paid until 2026-01-31 12:00:00 UTC`; empty if for nothing."""
+    wait = run.waiting_for
+    if wait is None:
+        return ""
+    until = f"until {show_time(wait.until)}" if wait.until else None
+    return " ".join(part for part in (wait.kind, wait.name, until) if part)
+
+
+def say_spent(spent: Spent, most: Limits) -> str:
+    """What a run has spent, and of how much: `3 of 40 steps, 0 tokens, 0 USD`."""
+    words = [
+        f"{used}{'' if limit is None else f' of {limit}'} {unit}"
+        for used, limit, unit in (
+            (spent.steps, most.steps, "steps"),
+            (spent.tokens, most.tokens, "tokens"),
+            (spent.cost_usd, most.cost_usd, "USD"),
+        )
+    ]
+    return ", ".join(words) + (f", until {show_time(most.until)}" if most.until else "")
 
 
 def operations_table(operations: Sequence[Operation]) -> Table:
@@ -201,11 +226,26 @@ def _why(entry: TimelineEntry) -> str:
         known.append(f"(send {evidence['send']}: {say_window(window)})")
     if repeats := evidence.get("repeats"):
         known.append(f"(repeats {repeats})")
+    if waits_for := evidence.get("waits_for"):
+        known.append(f"({_of_wait(waits_for, evidence)})")
+    if corrects := evidence.get("compensates"):
+        known.append(f"(corrects {corrects})")
     if entry.external_ref is not None:
         known.append(f"[{entry.external_ref}]")
     if also := evidence.get("also"):
         known.append(f"(and besides: {', '.join(also)})")
     return " ".join(known)
+
+
+def _of_wait(kind: str, evidence: Mapping[str, str | None]) -> str:
+    words = [kind, evidence.get("name")]
+    if until := evidence.get("until"):
+        words.append(f"until {show_time(datetime.fromisoformat(until))}")
+    if outcome := evidence.get("outcome"):
+        words.append(outcome.replace("_", " "))
+    if author := evidence.get("author"):
+        words.append(f"from {author}")
+    return " ".join(word for word in words if word)
 
 
 def _movement(entry: TimelineEntry) -> Text:

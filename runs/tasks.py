@@ -1,8 +1,12 @@
-"""Celery's front door: short, named, idempotent tasks that call one function each."""
+"""Celery's front door: short, named, idempotent tasks that call one function each.
+
+A message names the run, or the operation, for which it was sent. It is a turn all the same:
+the run that is driven is the one whose turn it is (`turns.py`), which may be another.
+"""
 
 import os
 import signal
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
@@ -16,9 +20,8 @@ from celery.signals import (
     worker_shutting_down,
 )
 
-from runs import engine, sweeps, watch, workers
+from runs import delegation, engine, schedules, sweeps, turns, watch, workers
 from runs.models import ToolOperation
-from runs.wake import hint
 from tools.execution import abandoned, wait_until_back
 
 log = structlog.get_logger(__name__)
@@ -30,16 +33,19 @@ MOST_ABANDONED = 16
 # is evidence, and lost with the process.
 LATE_ANSWER_SECONDS = 5.0
 
+# What one sweep over the runs does, in this order.
+SWEEPS: Final = (delegation.tell_untold_once, sweeps.run_once, sweeps.run_watches_once)
+
 
 @shared_task(name="runs.advance_run")
 def advance_run(run_id: str) -> None:
-    """Drive one run until it waits, ends or its turn is over."""
+    """Give this run's turn: one due run is driven until it waits, ends or its slice is used."""
     _advance(run_id)
 
 
 @shared_task(name="runs.reconcile_operation")
 def reconcile_operation(operation_id: str) -> None:
-    """Drive the run of an operation whose outcome is unknown."""
+    """The same, for a run with an operation whose outcome is unknown."""
     run_id = ToolOperation.objects.values_list("run_id", flat=True).get(id=operation_id)
     _advance(str(run_id))
 
@@ -52,18 +58,22 @@ def watch_operation(operation_id: str) -> None:
 
 @shared_task(name="runs.sweep_due_runs")
 def sweep_due_runs() -> None:
-    """Hint at every run, and every watched operation, whose date has passed."""
-    sweeps.run_once()
-    sweeps.run_watches_once()
+    """Tell parents of runs that ended; hint at runs and watched operations whose date passed."""
+    for sweep in SWEEPS:
+        sweep()
+
+
+@shared_task(name="runs.start_scheduled_runs")
+def start_scheduled_runs() -> None:
+    """Start a run for every slot of a schedule that has come."""
+    schedules.run_once()
 
 
 def _advance(run_id: str) -> None:
     with workers.at_work() as owner:
         if owner is None:
             return
-        progress = engine.advance(run_id=UUID(run_id), owner=owner)
-    if progress.yielded:
-        hint(UUID(run_id))
+        turns.take_turn(hinted=UUID(run_id), owner=owner)
     if abandoned() > MOST_ABANDONED:
         # Threads cannot be ended, processes can: give the leases back and make room.
         log.error("worker_ends", abandoned=abandoned())

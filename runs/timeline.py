@@ -1,34 +1,38 @@
 """The incident timeline: what happened to one run, and why, oldest first.
 
-Guarantees: it is read from the journal, the observations and the incidents, all
-append-only, so it shows what was recorded at the time; the edges of a run and of its
-operations come in the order in which they were committed, and what was learned stands
-before the edges it led to. A page costs the same number of queries whatever it holds.
+Guarantees: it is read from the journal, the observations, the incidents and the requests, all
+append-only, and from the times at which signals, answers and child runs came; the edges of a
+run and of its operations come in the order in which they were committed, and what was learned,
+said or asked for stands before the edges it led to. A page costs the same number of queries
+however long the run is.
 
 Does not word the entries (`timeline_entries.py`), and does not read traces or logs.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from heapq import merge
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 from uuid import UUID
 
 from django.db.models import Q
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from runs.models import Incident, ToolObservation, Transition
 from runs.paging import Cursor, Page
 from runs.shapes import TimelineEntry
 from runs.timeline_entries import Row, describe
+from runs.timeline_moments import Moment, count_moments, moments_after, moments_before
 
 PAGE_SIZE: Final = 500
 # Beyond every version and id.
 FAR: Final = 2**62
+FAR_MOMENT: Final = (datetime(9999, 1, 1, tzinfo=UTC), "far", "far")
 
-_Finding: TypeAlias = ToolObservation | Incident
+_Finding: TypeAlias = ToolObservation | Incident | Moment
+_Word: TypeAlias = Annotated[str, Field(pattern=r"^[\w.-]{1,64}$")]
 
 
 class _Place(Cursor):
@@ -39,6 +43,9 @@ class _Place(Cursor):
     transition: int = Field(default=0, ge=0, le=FAR)
     observation: int = Field(default=0, ge=0, le=FAR)
     incident: int = Field(default=0, ge=0, le=FAR)
+    # Moments are not numbered: this one is the last before the place, or the first behind it.
+    moment: tuple[AwareDatetime, _Word, _Word] | None = None
+    is_behind: bool = True
 
 
 def read_timeline(
@@ -64,11 +71,12 @@ def read_newest(*, run_id: UUID, size: int) -> Page[TimelineEntry]:
     incidents = Incident.objects.filter(run_id=run_id).count()
     end = _Place(
         back=True,
-        seq=edges + seen + incidents,
+        seq=edges + seen + incidents + count_moments(run_id),
         version=FAR,
         transition=FAR,
         observation=FAR,
         incident=FAR,
+        moment=FAR_MOMENT,
     )
     page = _read_back(run_id, end, size)
     return Page(items=page.items, next=None, previous=page.previous)
@@ -98,7 +106,8 @@ def _rows_after(run_id: UUID, place: _Place, limit: int) -> list[Row]:
         operation__run_id=run_id, id__gt=place.observation
     ).order_by("id")
     incidents = Incident.objects.filter(run_id=run_id, id__gt=place.incident).order_by("id")
-    found = _by_time(seen[:limit], incidents[:limit])
+    moments = moments_after(run_id, place.moment, limit, itself=not place.is_behind)
+    found = _by_time(seen[:limit], incidents[:limit], moments)
     return list(islice(_merge(edges[:limit], found), limit))
 
 
@@ -111,17 +120,20 @@ def _rows_before(run_id: UUID, place: _Place, limit: int) -> list[Row]:
         operation__run_id=run_id, id__lte=place.observation
     ).order_by("-id")
     incidents = Incident.objects.filter(run_id=run_id, id__lte=place.incident).order_by("-id")
-    found = _by_time(seen[:limit][::-1], incidents[:limit][::-1])
+    moments = moments_before(run_id, place.moment, limit, itself=place.is_behind)
+    found = _by_time(seen[:limit][::-1], incidents[:limit][::-1], moments)
     return list(_merge(edges[:limit][::-1], found))[-limit:]
 
 
-def _by_time(seen: Iterable[ToolObservation], incidents: Iterable[Incident]) -> Iterator[_Finding]:
-    """What was learned and what was wrong about it; at one time in this order."""
-    return merge(seen, incidents, key=_time_of)
+def _by_time(
+    seen: Iterable[ToolObservation], incidents: Iterable[Incident], moments: Iterable[Moment]
+) -> Iterator[_Finding]:
+    """What was learned, what was wrong about it, what else happened; at one time in this order."""
+    return merge(seen, incidents, moments, key=_time_of)
 
 
 def _time_of(finding: _Finding) -> datetime:
-    return finding.at if isinstance(finding, Incident) else finding.observed_at
+    return finding.observed_at if isinstance(finding, ToolObservation) else finding.at
 
 
 def _merge(edges: Iterable[Transition], found: Iterable[_Finding]) -> Iterator[Row]:
@@ -136,7 +148,7 @@ def _merge(edges: Iterable[Transition], found: Iterable[_Finding]) -> Iterator[R
 
 def _place_after(rows: Sequence[Row], place: _Place) -> _Place:
     """The place behind `rows`, which begin at `place`."""
-    moved: dict[str, int] = {"seq": place.seq + len(rows)}
+    moved: dict[str, Any] = {"seq": place.seq + len(rows)}
     for row in rows:
         match row:
             case Transition():
@@ -145,12 +157,14 @@ def _place_after(rows: Sequence[Row], place: _Place) -> _Place:
                 moved["observation"] = row.pk
             case Incident():
                 moved["incident"] = row.pk
+            case Moment():
+                moved |= {"moment": row.key, "is_behind": True}
     return place.model_copy(update=moved)
 
 
 def _place_before(rows: Sequence[Row], place: _Place) -> _Place:
     """The place in front of `rows`, which end at `place`; reads back from there."""
-    moved: dict[str, int] = {"seq": max(0, place.seq - len(rows))}
+    moved: dict[str, Any] = {"seq": max(0, place.seq - len(rows))}
     for row in reversed(rows):
         match row:
             case Transition():
@@ -159,4 +173,6 @@ def _place_before(rows: Sequence[Row], place: _Place) -> _Place:
                 moved["observation"] = row.pk - 1
             case Incident():
                 moved["incident"] = row.pk - 1
+            case Moment():
+                moved |= {"moment": row.key, "is_behind": False}
     return place.model_copy(update=moved)

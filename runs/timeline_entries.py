@@ -17,7 +17,6 @@ from runs.fingerprint import differences
 from runs.models import (
     Approval,
     Incident,
-    ModelDecision,
     StepAttempt,
     ToolObservation,
     ToolOperation,
@@ -25,12 +24,15 @@ from runs.models import (
 )
 from runs.sensitive import names_of_operation, without_secrets
 from runs.shapes import TimelineEntry
-from runs.state import OperationEvent, RunEvent
+from runs.state import OperationEvent
+from runs.timeline_edges import RunFacts, evidence_of_run_edge, look_up_facts
+from runs.timeline_moments import Moment, describe_moments
 from tools.redaction import redact
 
 _SPOKEN: Final = (ToolObservation.Source.PERSON, ToolObservation.Source.TAKE_OVER)
 
-Row: TypeAlias = Transition | ToolObservation | Incident
+_Recorded: TypeAlias = Transition | ToolObservation | Incident
+Row: TypeAlias = _Recorded | Moment
 
 
 @dataclass(frozen=True)
@@ -38,21 +40,28 @@ class _Around:
     """What the rows of a page refer to, each kind read at once."""
 
     operations: Mapping[str, ToolOperation]
-    decisions: Mapping[int, ModelDecision]
     attempts: Mapping[tuple[int, int], StepAttempt]
     # Who wrote down what nobody sent: a person, or the worker that took over.
     speakers: Mapping[tuple[str, datetime], str]
     # By operation: the requests for a signature on it, oldest first.
     approvals: Mapping[str, Sequence[Approval]]
+    # What the run's own edges refer to: decisions, waits, where it came from.
+    run: RunFacts
 
 
 def describe(run_id: UUID, rows: Sequence[Row], *, first: int) -> list[TimelineEntry]:
     """The entries of `rows`, numbered from `first`."""
-    around = _look_around(run_id, rows)
-    return [_describe(row, around, seq) for seq, row in enumerate(rows, start=first)]
+    around = _look_around(run_id, [row for row in rows if not isinstance(row, Moment)])
+    moments = describe_moments(run_id, [row for row in rows if isinstance(row, Moment)])
+    return [
+        moments[row].model_copy(update={"seq": seq})
+        if isinstance(row, Moment)
+        else _describe(row, around, seq)
+        for seq, row in enumerate(rows, start=first)
+    ]
 
 
-def _describe(row: Row, around: _Around, seq: int) -> TimelineEntry:
+def _describe(row: _Recorded, around: _Around, seq: int) -> TimelineEntry:
     match row:
         case Transition():
             return _of_transition(row, around, seq)
@@ -64,17 +73,9 @@ def _describe(row: Row, around: _Around, seq: int) -> TimelineEntry:
             assert_never(never)
 
 
-def _look_around(run_id: UUID, rows: Sequence[Row]) -> _Around:
+def _look_around(run_id: UUID, rows: Sequence[_Recorded]) -> _Around:
     named = {row.operation_id for row in rows if row.operation_id is not None}
     operations = ToolOperation.objects.defer("result").in_bulk(list(named))
-    decided = [
-        row.step_number
-        for row in rows
-        if isinstance(row, Transition) and row.event == RunEvent.RECORD_DECISION
-    ]
-    decisions = ModelDecision.objects.filter(
-        step__run_id=run_id, step__number__in=decided
-    ).select_related("step")
     tokens = {row.fence_token for row in rows if isinstance(row, ToolObservation)}
     steps = {operation.step_number for operation in operations.values()}
     attempts = StepAttempt.objects.filter(
@@ -82,10 +83,10 @@ def _look_around(run_id: UUID, rows: Sequence[Row]) -> _Around:
     ).select_related("step")
     return _Around(
         operations=operations,
-        decisions={one.step.number: one for one in decisions.defer("body")},
         attempts={(one.step.number, one.fence_token): one for one in attempts},
         speakers=_speakers(run_id, rows),
         approvals=_approvals(operations.values()),
+        run=look_up_facts(run_id, [row for row in rows if isinstance(row, Transition)]),
     )
 
 
@@ -97,7 +98,7 @@ def _approvals(operations: Iterable[ToolOperation]) -> dict[str, list[Approval]]
     return found
 
 
-def _speakers(run_id: UUID, rows: Sequence[Row]) -> dict[tuple[str, datetime], str]:
+def _speakers(run_id: UUID, rows: Sequence[_Recorded]) -> dict[tuple[str, datetime], str]:
     """By operation and time: the actor of the edge that was written together with a word."""
     spoken = {
         row.observed_at
@@ -214,19 +215,12 @@ def _evidence_of_edge(
     around: _Around,
     approval: Approval | None,
 ) -> dict[str, Any] | None:
-    if operation is not None:
-        repeats = {"repeats": operation.repeats_id} if operation.repeats_id else {}
-        signed = _evidence_of_approval(row, operation, approval, around) if approval else {}
-        return {"tool": operation.tool, **repeats, **signed}
-    if row.event != RunEvent.RECORD_DECISION or row.step_number not in around.decisions:
-        return None
-    decision = around.decisions[row.step_number]
-    return {
-        "decision": decision.kind,
-        "decider": decision.decider,
-        "agent_version": decision.agent_version,
-        "tool_versions": decision.tool_versions,
-    }
+    if operation is None:
+        return evidence_of_run_edge(row, around.run)
+    repeats = {"repeats": operation.repeats_id} if operation.repeats_id else {}
+    corrects = {"compensates": operation.compensates_id} if operation.compensates_id else {}
+    signed = _evidence_of_approval(row, operation, approval, around) if approval else {}
+    return {"tool": operation.tool, **repeats, **corrects, **signed}
 
 
 # The edges of an operation that a request for a signature explains.

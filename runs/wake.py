@@ -28,10 +28,17 @@ def hint_after_commit(run_id: UUID, *, operation_id: str | None = None) -> None:
 
 
 def make_due(run_id: UUID, *, operation_id: str | None = None) -> None:
-    """Have a worker look at a run that is not final now, whatever date it has, and hint at it."""
+    """Have a worker look at a run that is not final now, whatever date it has, and hint at it.
+
+    With `operation_id` it looks at that unknown operation, and its siblings keep their dates.
+    """
     AgentRun.objects.filter(id=run_id, finished_at__isnull=True).update(
         wake_at=Now(), sweep_at=Now()
     )
+    if operation_id is not None:
+        ToolOperation.objects.filter(id=operation_id, status=OperationStatus.UNKNOWN).update(
+            next_reconcile_at=Now()
+        )
     hint_after_commit(run_id, operation_id=operation_id)
 
 

@@ -2,8 +2,6 @@
 
 Guarantees: every state in memory was reached by a legal edge, and each edge has a
 journal row in the pending change; `commit` writes all of it or raises `LeaseLost`.
-Loading costs the same however long the run is: the open step, its decision and
-its operations.
 
 Does not decide what to do next; `engine.py` does.
 """
@@ -19,21 +17,21 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from psycopg.pq import TransactionStatus
 
-from runs import decisions, events
+from runs import events
+from runs.budgets import Spent
 from runs.change import Change, Edge, Release
 from runs.commit import Written, commit_if_held, read_back, require_no_transaction, write_if_held
 from runs.context import WINDOW, Context, Observed
 from runs.decisions import Decision
-from runs.errors import LeaseLost
-from runs.lease import Claimed, Lease
+from runs.history import Origin, load_window, to_received
+from runs.lease import Lease
 from runs.models import (
     TEXT_LIMIT,
-    AgentRun,
     Incident,
     Notice,
-    Step,
     ToolObservation,
     ToolOperation,
+    Wait,
 )
 from runs.state import (
     FINAL_STATES,
@@ -46,7 +44,6 @@ from runs.state import (
     next_run_state,
 )
 from runs.statement import Held
-from tools import EffectType
 from tools.redaction import bound_text
 
 
@@ -56,6 +53,15 @@ class Judgement:
 
     generation: int
     counts: bool
+
+
+@dataclass(frozen=True)
+class Saga:
+    """Why the run corrects what it did, and the state that it ends in."""
+
+    since: datetime
+    reason: str
+    ending: RunState
 
 
 @dataclass
@@ -79,12 +85,34 @@ class Work:
     policy_generation: int
     is_paused: bool
     clock: tuple[datetime, float]
+    # What it has spent, and its own limits in place of its agent's.
+    spent: Spent
+    budget: dict[str, Any] | None
+    labels: dict[str, str] = field(default_factory=dict)
+    cancel_compensates: bool = False
+    saga: Saga | None = None
+    parent_id: UUID | None = None
+    depth: int = 0
+    priority: int = 0
+    origin: Origin | None = None
+    # Whose intents count as this run's: its own, or its origin's.
+    lineage: UUID | None = None
+    inherited_steps: int = 0
+    voided_steps: int = 0
+    newest_action: str = ""
+    repeats: int = 0
     due_at: datetime | None = None
     step_id: int | None = None
     attempt: int = 0
     attempt_id: int | None = None
+    # Attempts of the open step whose worker died or gave up, the newest ones in a row.
+    lost_attempts: int = 0
+    wait: Wait | None = None
     decision: Decision | None = None
     operations: list[ToolOperation] = field(default_factory=list)
+    # By operation id: in how many seconds those that must wait are due again, None for not by
+    # themselves. Not looked at yet is None itself.
+    parked: dict[str, float | None] | None = None
     # By operation id: how policy judged those that this holder planned or admitted.
     judged: dict[str, Judgement] = field(default_factory=dict)
     change: Change = field(default_factory=Change)
@@ -106,17 +134,25 @@ class Work:
         return self.step_id
 
     @property
+    def position(self) -> int:
+        """The open step's place in the plan, from 1."""
+        return self.step_number - self.voided_steps + self.inherited_steps
+
+    @property
     def context(self) -> Context:
         if self.window is None:
-            seen = load_window(run_id=self.run_id, before_step=self.step_number)
+            seen = load_window(run_id=self.run_id, before_step=self.step_number, origin=self.origin)
             self.window = deque(seen, maxlen=WINDOW)
         return Context(
             run_id=str(self.run_id),
             agent=self.agent,
             objective=self.objective,
             input=deepcopy(self.input),
+            labels=dict(self.labels),
             step_number=self.step_number,
+            position=self.position,
             observations=tuple(self.window),
+            signals=to_received(self.window),
         )
 
     def move(self, event: RunEvent, reason: str = "") -> None:
@@ -163,6 +199,7 @@ class Work:
         *,
         operation_id: str = "",
         approval_id: UUID | None = None,
+        question_id: UUID | None = None,
         status: str = "",
     ) -> None:
         """Plan a notice; one of the same kind and subject that exists already is none."""
@@ -172,15 +209,23 @@ class Work:
                 kind=kind,
                 operation_id=operation_id,
                 approval_id=approval_id,
+                question_id=question_id,
                 status=status,
             )
         )
 
     def pause(self, reason: str) -> None:
-        """Plan that no further step is opened until a person resumes the run."""
+        """Plan that no step is opened and nothing new is sent until a person resumes the run."""
         self.is_paused = True
         self.change.run |= {"paused_at": self.now, "pause_reason": bound_text(reason, TEXT_LIMIT)}
-        self.notify(Notice.Kind.RUN_PAUSED, f"{self.run_id}:{self.step_number}")
+        self.notify(Notice.Kind.RUN_PAUSED, f"{self.run_id}:{self.step_number}:{self.version}")
+
+    def spend(self, spent: Spent) -> None:
+        """Plan what the run has spent by then, reservations included."""
+        for name in ("steps", "tokens", "cost_usd"):
+            if (now := getattr(spent, name)) != getattr(self.spent, name):
+                self.change.run[f"spent_{name}"] = now
+        self.spent = spent
 
     def tell(self, name: events.Name, operation: ToolOperation, **fields: Any) -> None:
         """Emit an event about the operation once what is pending is written."""
@@ -205,10 +250,13 @@ class Work:
         else:
             written = self._commit_transaction(held)
         self.version = written.version
-        self.cancel_requested_by = written.cancel_requested_by
+        self.cancel_compensates = written.cancel_compensates
+        self.cancel_requested_by = self._unless_served(written.cancel_requested_by)
+        self.is_paused = written.is_paused
         self.policy_generation = written.policy_generation
-        self.step_id = written.step_id or self.step_id
-        self.attempt_id = written.attempt_id or self.attempt_id
+        has_closed = self.change.close_step
+        self.step_id = written.step_id or (None if has_closed else self.step_id)
+        self.attempt_id = written.attempt_id or (None if has_closed else self.attempt_id)
         self.lease.extend(asked_at=asked_at, left=written.lease_left)
         told, self.change = self.change.told, Change()
         for name, fields in told:
@@ -284,10 +332,15 @@ class Work:
             self.change.opened_outcome = attempt_outcome
         elif self.attempt_id is not None and not self.change.close_attempt:
             self.change.close_attempt = attempt_outcome
-        can_cancel = heed_cancel and (self.state, RunEvent.CANCEL) in RUN_EDGES
+        is_served = self.saga is not None and self.cancel_compensates
+        can_cancel = heed_cancel and not is_served and (self.state, RunEvent.CANCEL) in RUN_EDGES
         held_since = None if self.state in FINAL_STATES else self.clock[0]
         self.change.release = Release(wake_in=wake_in, can_cancel=can_cancel, held_since=held_since)
         self.commit()
+
+    def _unless_served(self, requester: str | None) -> str | None:
+        """Who wants the run cancelled, unless it is being compensated for that very reason."""
+        return None if self.saga is not None and self.cancel_compensates else requester
 
     def _journal(
         self, event: str, before: str, after: str, reason: str, operation_id: str | None = None
@@ -303,88 +356,3 @@ class Work:
                 operation_id=operation_id,
             )
         )
-
-
-def begin(claimed: Claimed) -> Work:
-    """The claimed run as the claim's one statement showed it."""
-    row = claimed.row
-    return Work(
-        lease=claimed.lease,
-        run_id=row["id"],
-        agent=row["agent"],
-        objective=row["objective"],
-        input=row["input"],
-        created_at=row["created_at"],
-        state=RunState(row["state"]),
-        version=row["version"],
-        step_number=row["step_number"],
-        failures=row["failures"],
-        cancel_requested_by=row["cancel_requested_by"] if row["cancel_requested_at"] else None,
-        requester=row["created_by"],
-        requester_user_id=row["created_by_user_id"],
-        policy_generation=claimed.policy_generation,
-        is_paused=row["paused_at"] is not None,
-        clock=(claimed.now, time.monotonic()),
-        due_at=row["wake_at"],
-    )
-
-
-def load(work: Work) -> None:
-    """Read the open step, if the run has one. Raises UndecodableDecision, LeaseLost."""
-    if work.state is RunState.READY:
-        return
-    _read_step(work)
-    # Only the holder raises the version, so an unchanged one makes what was read one picture.
-    ours = AgentRun.objects.filter(
-        id=work.run_id, version=work.version, fence_token=work.lease.fence_token
-    )
-    if not ours.exists():
-        raise LeaseLost(run_id=str(work.run_id), fence_token=work.lease.fence_token)
-
-
-def _read_step(work: Work) -> None:
-    step = (
-        Step.objects.select_related("decision")
-        .filter(run_id=work.run_id, number=work.step_number, closed_at__isnull=True)
-        .first()
-    )
-    if step is not None:
-        work.step_id = step.pk
-        work.attempt = step.attempts.count()
-        # By the run's own index: there is none by step.
-        operations = ToolOperation.objects.filter(run_id=work.run_id, step_number=step.number)
-        work.operations = list(operations.order_by("ordinal", "revision"))
-        if hasattr(step, "decision"):
-            work.decision = decisions.decode(
-                step.decision.body, where=f"run {work.run_id} step {step.number}"
-            )
-
-
-def load_window(*, run_id: UUID, before_step: int) -> list[Observed]:
-    """The newest settled calls of a run, oldest first: one indexed query of bounded size.
-
-    Every step before the open one made a call, so the newest `WINDOW` calls are in the last
-    `WINDOW` steps. Said in the query, because a planner whose statistics are behind would
-    otherwise sort the whole run.
-    """
-    rows = ToolOperation.objects.filter(
-        run_id=run_id, step_number__gte=before_step - WINDOW, settled_at__isnull=False
-    ).order_by("-step_number", "-ordinal", "-revision")
-    return [to_observed(row) for row in reversed(rows[:WINDOW])]
-
-
-def to_observed(operation: ToolOperation) -> Observed:
-    """The decider's view of a settled operation."""
-    return Observed(
-        operation_id=operation.id,
-        step_number=operation.step_number,
-        tool=operation.tool,
-        arguments=operation.arguments,
-        status=OperationStatus(operation.status),
-        result=operation.result,
-        error=operation.error,
-        external_ref=operation.external_ref,
-        is_write=bool(operation.effect_type) and EffectType(operation.effect_type).is_write,
-        repeats=operation.repeats_id or "",
-        never_sent=operation.never_sent,
-    )

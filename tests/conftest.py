@@ -32,7 +32,8 @@ def start() -> Callable[..., AgentRun]:
     """Start a run of a new agent: `start(decider=…, tools=(…,), input=…)`."""
 
     def start_new(*, decider: Any, tools: tuple[str, ...] = (), **options: Any) -> AgentRun:
-        given = {name: options.pop(name) for name in ("budget",) if name in options}
+        of_agent = ("budget", "on_failure", "concurrency", "priority", "repeats_allowed")
+        given = {name: options.pop(name) for name in of_agent if name in options}
         agent = Agent(name=f"agent{next(_numbers)}", decider=decider, tools=tools, **given)
         return start_run(actor=operator(), agent=agent.name, **options).run
 

@@ -4,8 +4,8 @@ Guarantees: everything a tool's author needs is importable from here, before Dja
 Does not know runs, approvals or the front door: they know this app.
 """
 
-from tools.call import Call
-from tools.declarations import Approve, EffectType, Provider, Retry, Timeout
+from tools.call import Call, Compensated
+from tools.declarations import Approve, EffectType, Limits, Provider, Rate, Retry, Timeout
 from tools.errors import NotSent, Rejected
 from tools.reconciled import Reconciled
 from tools.results import external_ref
@@ -14,9 +14,12 @@ from tools.spec import tool
 __all__ = [
     "Approve",
     "Call",
+    "Compensated",
     "EffectType",
+    "Limits",
     "NotSent",
     "Provider",
+    "Rate",
     "Reconciled",
     "Rejected",
     "Retry",

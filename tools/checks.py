@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from django.core.checks import CheckMessage, Error, Warning
 
+from tools.compensation import check_compensation, compensating_tool
 from tools.declarations import (
     Approve,
     EffectType,
@@ -56,6 +57,16 @@ def _unsafe_effect(spec: ToolSpec) -> Iterator[CheckMessage]:
             hint="Write it as a plain function over Django's database connection.",
             obj=_named(spec),
             id="tools.E002",
+        )
+
+
+def _alone(spec: ToolSpec) -> Iterator[CheckMessage]:
+    if spec.parallel and spec.effect_type is EffectType.TRANSACTIONAL:
+        yield Error(
+            "A TRANSACTIONAL tool cannot be parallel: it runs in the run's own transaction.",
+            hint="Remove parallel=True.",
+            obj=_named(spec),
+            id="tools.E024",
         )
 
 
@@ -217,21 +228,11 @@ def _sizes(spec: ToolSpec) -> Iterator[CheckMessage]:
         )
 
 
-def _not_served(spec: ToolSpec) -> Iterator[CheckMessage]:
-    if spec.compensation_handler is not None:
-        yield Warning(
-            "compensation_handler is recorded and not acted on yet.",
-            hint="Do not rely on it in this version.",
-            obj=_named(spec),
-            id="tools.W005",
-        )
-
-
 def _handlers(spec: ToolSpec) -> Iterator[CheckMessage]:
     for field in ("reconcile_handler", "compensation_handler", "resource_version"):
         handler = getattr(spec, field)
         # A compensation may be a tool itself; its arguments come from the kernel.
-        is_tool = field == "compensation_handler" and hasattr(handler, "spec")
+        is_tool = field == "compensation_handler" and compensating_tool(spec) is not None
         if handler is None or is_tool or _takes_call(handler):
             continue
         yield Error(
@@ -320,6 +321,7 @@ def _named(spec: ToolSpec) -> str:
 
 _CHECKS: tuple[Callable[[ToolSpec], Iterator[CheckMessage]], ...] = (
     _unsafe_effect,
+    _alone,
     _unknown_words,
     _approval,
     _argument_names,
@@ -327,7 +329,7 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[CheckMessage]], ...] = (
     _settling,
     _sizes,
     _handlers,
-    _not_served,
+    check_compensation,
     _description,
     _weak,
 )

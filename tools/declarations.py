@@ -7,10 +7,10 @@ Does not judge combinations: `checks.py` does, when the project starts.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 IdempotencySupport = Literal["key", "natural_id", "none"]
 Lookup = Literal["by_key", "list", "search", "none"]
@@ -33,11 +33,28 @@ class EffectType(StrEnum):
 
 
 @dataclass(frozen=True)
+class Rate:
+    """At most `calls` requests in any period of the length `per`."""
+
+    calls: int
+    per: timedelta
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much may go to one place, over all workers: requests per time, and at one time."""
+
+    rate: Rate | None = None
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True)
 class Provider:
     """What one provider promises about keys and look-ups; shared by its tools.
 
     `idempotency_retention`: how long a key is remembered, None where nobody promised.
     `settle_window`: how long after its socket closed a request may still take effect.
+    `rate` and `concurrency`: what it is sent at most, look-ups and repeats included.
     """
 
     name: str
@@ -47,6 +64,27 @@ class Provider:
     idempotency_retention: timedelta | None = None
     lookup: Lookup = "none"
     settle_window: timedelta = timedelta(minutes=15)
+    rate: Rate | None = None
+    concurrency: int | None = None
+
+    @property
+    def limits(self) -> Limits | None:
+        """What it is sent at most; None where it has no limit."""
+        if self.rate is None and self.concurrency is None:
+            return None
+        return Limits(rate=self.rate, concurrency=self.concurrency)
+
+    @property
+    def limit_name(self) -> str:
+        """The name under which its limits are counted."""
+        return f"provider {self.name}/{self.account}"
+
+    def promises(self) -> dict[str, Any]:
+        """What a stored operation relies on: all but how much may be sent."""
+        return {name: value for name, value in asdict(self).items() if name not in _NOT_PROMISED}
+
+
+_NOT_PROMISED = frozenset({"rate", "concurrency"})
 
 
 @dataclass(frozen=True)

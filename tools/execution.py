@@ -8,23 +8,32 @@ Does not stop a running function, and does not know of requests that outlive it.
 """
 
 import asyncio
-import contextvars
 import logging
 import sys
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tools.call import Call
 from tools.errors import InvalidArguments, NoAnswer, NoThread, NotSent, UnreadableResult, readable
+from tools.jobs import Job, abandoned, in_flight, wait_until_back
 from tools.outcome import Committed, Outcome, Unknown, Unsent, classify, describe
 from tools.reconciled import Reconciled
 from tools.results import encode_result, noting_references, read_reference
 from tools.spec import ToolSpec
-from tools.threads import GrowingPool, reset_after_fork
+
+__all__ = [
+    "Execution",
+    "abandoned",
+    "begin",
+    "execute",
+    "execute_here",
+    "in_flight",
+    "look_up",
+    "run_within",
+    "wait_until_back",
+]
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -39,26 +48,68 @@ def execute(*, spec: ToolSpec, call: Call, on_late: Callable[[Outcome], None]) -
     function had returned or was interrupted. Raises only what interrupts the waiting
     thread itself.
     """
+    with begin(spec=spec, call=call, on_late=on_late) as execution:
+        return execution.wait()
+
+
+def begin(*, spec: ToolSpec, call: Call, on_late: Callable[[Outcome], None]) -> "Execution":
+    """Call the tool in another thread, and go on. `on_late` as in `execute`.
+
+    Use it as a context: whoever leaves it before the outcome came hears of it late.
+    """
     seconds = call.seconds_left()
     if seconds <= 0:
-        return TOO_LATE
+        return Execution.ended(call, TOO_LATE)
     try:
         bound = spec.bind(call.arguments)
     except InvalidArguments as error:
-        return Unsent(f"the stored arguments no longer fit the tool: {error}")
-    job = _Job(
+        unfit = Unsent(f"the stored arguments no longer fit the tool: {error}")
+        return Execution.ended(call, unfit)
+    job = Job(
         work=lambda: _perform(spec=spec, call=call, bound=bound),
         on_crash=lambda error: Unknown(describe(error), "crash"),
         on_late=on_late,
+        on_end=_close_connections,
         operation_id=call.operation_id,
     )
     try:
-        outcome = job.finish_within(seconds)
+        job.start()
     except NoThread as error:
-        return Unsent(str(error))
-    if outcome is None:
-        return Unknown(f"no answer within {seconds:.1f} s; the call is still running", "deadline")
-    return outcome
+        return Execution.ended(call, Unsent(str(error)))
+    return Execution(call=call, job=job, seconds=seconds, outcome=None)
+
+
+class Execution:
+    """One call on its way: `wait` for its outcome inside its context."""
+
+    def __init__(
+        self, *, call: Call, job: "Job[Outcome] | None", seconds: float, outcome: Outcome | None
+    ) -> None:
+        self._call = call
+        self._job = job
+        self._seconds = seconds
+        self._outcome = outcome
+
+    @classmethod
+    def ended(cls, call: Call, outcome: Outcome) -> "Execution":
+        """One that was not begun."""
+        return cls(call=call, job=None, seconds=0, outcome=outcome)
+
+    def wait(self) -> Outcome:
+        """Its outcome, at the call's deadline at the latest."""
+        if self._outcome is None and self._job is not None:
+            self._outcome = self._job.wait(max(self._call.seconds_left(), 0))
+        if self._outcome is None:
+            why = f"no answer within {self._seconds:.1f} s; the call is still running"
+            self._outcome = Unknown(why, "deadline")
+        return self._outcome
+
+    def __enter__(self) -> "Execution":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._outcome is None and self._job is not None:
+            self._job.abandon()
 
 
 def execute_here(*, spec: ToolSpec, call: Call) -> Outcome:
@@ -86,7 +137,7 @@ def look_up(*, spec: ToolSpec, call: Call) -> Reconciled[Any]:
     seconds = call.seconds_left()
     if seconds <= 0:
         return _failed("the deadline had passed before it was started")
-    job = _Job(
+    job = Job(
         work=lambda: _ask(handler=handler, call=call),
         on_crash=lambda error: _failed(describe(error)),
         on_late=_forget,
@@ -105,7 +156,7 @@ def run_within(work: Callable[[], T], *, seconds: float) -> T:
     Raises NoAnswer when it is not back in time (its thread is then counted by `abandoned`)
     or raised what is no Exception, and NoThread when it could not be started.
     """
-    job = _Job(
+    job = Job(
         work=lambda: _answer(work),
         on_crash=_Raised,
         on_late=_forget,
@@ -120,29 +171,6 @@ def run_within(work: Callable[[], T], *, seconds: float) -> T:
             raise NoAnswer(describe(error)) from error
         case _Returned(value=value):
             return value
-
-
-def abandoned() -> int:
-    """How many functions of this process are past their deadline and not back."""
-    with _running_lock:
-        return len(_overdue)
-
-
-def in_flight() -> frozenset[str]:
-    """Operation ids whose function has not returned yet in this process, deadline or not."""
-    with _running_lock:
-        return frozenset(_running)
-
-
-def wait_until_back(*, seconds: float) -> bool:
-    """Wait for the functions that are still out, so that their answers are heard; False if some
-    are not back in time. For a process that is about to end."""
-    until = time.monotonic() + seconds
-    while in_flight():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def _perform(*, spec: ToolSpec, call: Call, bound: dict[str, Any]) -> Outcome:
@@ -282,115 +310,4 @@ def _close_connections() -> None:
             _thread.has_own_connections = False
 
 
-class _Job(Generic[T]):
-    """One function on its way: exactly one of waiter and `on_late` gets what it returns."""
-
-    def __init__(
-        self,
-        *,
-        work: Callable[[], T],
-        on_crash: Callable[[BaseException], T],
-        on_late: Callable[[T], None],
-        operation_id: str | None,
-    ) -> None:
-        self._work = work
-        self._on_crash = on_crash
-        self._on_late = on_late
-        self._operation_id = operation_id
-        self._context = contextvars.copy_context()
-        self._lock = threading.Lock()
-        self._done = threading.Lock()
-        self._done.acquire()
-        self._result: T | None = None
-        self._abandoned = False
-
-    def finish_within(self, seconds: float) -> T | None:
-        """The result, or None if it did not come in time; then `on_late` will get it.
-
-        Raises NoThread if nothing was started, and whatever interrupts this thread.
-        """
-        try:
-            _mark_running(self._operation_id)
-            _pool.start(self._run)
-            self._done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
-        except NoThread:
-            _mark_returned(self._operation_id)
-            raise
-        except BaseException:
-            with self._lock:
-                self._abandoned, result = True, self._result
-            if result is not None:
-                self._tell_late(result)
-            raise
-        with self._lock:
-            self._abandoned = self._result is None
-            if self._abandoned:
-                _mark_overdue(self)
-            return self._result
-
-    def _run(self, free_thread: Callable[[], None]) -> None:
-        try:
-            result = self._context.run(self._work)
-        except BaseException as error:  # noqa: BLE001 (a waiter must never be left waiting)
-            result = self._on_crash(error)
-        with self._lock:
-            late = self._abandoned
-            if not late:
-                _mark_returned(self._operation_id)
-                free_thread()
-                self._result = result
-        if not late:
-            self._done.release()
-            return
-        # Still listed as in flight: nobody may conclude before this evidence is written.
-        self._tell_late(result)
-        _unmark_overdue(self)
-        _close_connections()
-        _mark_returned(self._operation_id)
-
-    def _tell_late(self, result: T) -> None:
-        try:
-            self._context.run(self._on_late, result)
-        except Exception:
-            logger.exception("late outcome of %s was not recorded", self._operation_id)
-
-
 _thread = threading.local()
-_overdue: set[object] = set()
-_running: Counter[str] = Counter()
-_running_lock = threading.Lock()
-_pool = GrowingPool()
-
-
-def _mark_overdue(job: object) -> None:
-    with _running_lock:
-        _overdue.add(job)
-
-
-def _unmark_overdue(job: object) -> None:
-    with _running_lock:
-        _overdue.discard(job)
-
-
-def _mark_running(operation_id: str | None) -> None:
-    if operation_id is not None:
-        with _running_lock:
-            _running[operation_id] += 1
-
-
-def _mark_returned(operation_id: str | None) -> None:
-    if operation_id is not None:
-        with _running_lock:
-            _running[operation_id] -= 1
-            if _running[operation_id] <= 0:
-                del _running[operation_id]
-
-
-def _reset() -> None:
-    global _pool, _running_lock
-    _pool, _running_lock = GrowingPool(), threading.Lock()
-    _running.clear()
-    _overdue.clear()
-
-
-reset_after_fork(_reset)

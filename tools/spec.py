@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 from tools import registry
 from tools.arguments import ArgumentModel
@@ -43,6 +43,8 @@ __all__ = [
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+# What corrects a committed effect: a tool, its spec or its name, or a function of the call.
+Compensation = Union[Callable[..., Any], "ToolSpec", str]
 VERSION_DIGITS = 12
 RECONCILE_WITHIN = timedelta(hours=1)
 
@@ -66,8 +68,9 @@ class ToolSpec:
     intent_scope: IntentScope
     on_repeated_intent: OnRepeatedIntent
     repeatable: bool
+    parallel: bool
     reconcile_handler: Callable[..., Any] | None
-    compensation_handler: Callable[..., Any] | None
+    compensation_handler: "Compensation | None"
     timeout_policy: Timeout
     retry_policy: Retry
     approval_policy: Approve | None
@@ -142,8 +145,9 @@ def tool(
     intent_scope: IntentScope = "run",
     on_repeated_intent: OnRepeatedIntent = "return_recorded",
     repeatable: bool = False,
+    parallel: bool = False,
     reconcile_handler: Callable[..., Any] | None = None,
-    compensation_handler: Callable[..., Any] | None = None,
+    compensation_handler: "Compensation | None" = None,
     timeout_policy: Timeout = Timeout(),  # noqa: B008 (frozen)
     retry_policy: Retry = Retry(),  # noqa: B008 (frozen)
     approval_policy: Approve | None = None,
@@ -156,7 +160,11 @@ def tool(
     `reconcile_within` is the reconciliation objective: how long the provider is asked about
     an unknown operation before a person is. `describe` tells a person in one sentence what a
     call would do: a template ("Refund {amount} of order {order_id}") or a function of the
-    arguments.
+    arguments. `compensation_handler` corrects a committed effect: a tool (or its name), which is
+    called with those of the committed operation's arguments that it names, or a function
+    `Call -> ToolCall | None`, where None says that nothing is to be corrected. A `parallel`
+    write may leave beside its neighbours in one decision, as a READ does anyhow; any other
+    write is made alone, after those before it and before those behind it.
 
     Raises InvalidTool for a signature without types, DuplicateTool for a taken name.
     """
@@ -186,6 +194,7 @@ def tool(
             intent_scope=intent_scope,
             on_repeated_intent=on_repeated_intent,
             repeatable=repeatable,
+            parallel=parallel,
             reconcile_handler=reconcile_handler,
             compensation_handler=compensation_handler,
             timeout_policy=timeout_policy,
@@ -218,7 +227,7 @@ def _version(spec: ToolSpec) -> str:
         "name": spec.name,
         "arguments": _without_prose(spec.argument_model.json_schema()),
         "effect_type": spec.effect_type,
-        "provider": asdict(spec.provider) if spec.provider else None,
+        "provider": spec.provider.promises() if spec.provider else None,
         "idempotency": [
             spec.idempotency_support,
             spec.idempotency_scope,
@@ -232,8 +241,9 @@ def _version(spec: ToolSpec) -> str:
             spec.on_repeated_intent,
             spec.repeatable,
         ],
+        "parallel": spec.parallel,
         "handlers": [
-            getattr(handler, "__qualname__", None)
+            _handler_name(handler)
             for handler in (
                 spec.reconcile_handler,
                 spec.compensation_handler,
@@ -248,6 +258,14 @@ def _version(spec: ToolSpec) -> str:
     # Not the canonical form: a nonsensical number must live until the system checks name it.
     text = json.dumps(declared, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:VERSION_DIGITS]
+
+
+def _handler_name(handler: "Compensation | None") -> str | None:
+    match handler:
+        case str(name) | ToolSpec(name=name):
+            return name
+        case _:
+            return getattr(handler, "__qualname__", None)
 
 
 # Maps of names to schemas: a key "title" in them is somebody's field, not prose.

@@ -34,6 +34,10 @@ _COLUMNS: Final = (
     "approval__escalated_at",
     "approval__requester",
     "approval__requester_user_id",
+    "question__groups",
+    "question__escalate_to",
+    "question__escalated_at",
+    "question__answered_by_user_id",
 )
 
 
@@ -52,7 +56,7 @@ def run_once() -> HandedOn:
                 return HandedOn(notices=0, deliveries=0)
         notices = list(
             Notice.objects.filter(handed_on_at__isnull=True)
-            .select_related("run", "approval")
+            .select_related("run", "approval", "question")
             .only(*_COLUMNS)
             .select_for_update(skip_locked=True, no_key=True, of=("self",))
             .order_by("id")[:BATCH]

@@ -1,11 +1,12 @@
 """Who gets an e-mail about a notice.
 
 Guarantees: a signature is asked of people who may give it: never of the requester or of who
-started the run, whichever of id and name tells them, and not of somebody who has signed. Only
-active people with an address are written to. A batch of notices costs a few queries, however
-many people and groups there are.
+started the run, whichever of id and name tells them, and not of somebody who has signed. A
+question is put to those who are asked, whoever started the run among them; of its answer the
+latter hears, unless they gave it. Only active people with an address are written to. A batch of
+notices costs a few queries, however many people and groups there are.
 
-Does not decide who may sign: `approvals` does, again, when somebody does it.
+Does not decide who may sign or answer: `approvals` does, again, when somebody does it.
 """
 
 from collections import defaultdict
@@ -38,13 +39,14 @@ class Directory:
 
     members: Mapping[str, Collection[Person]]
     signers: Collection[Person]
+    answerers: Collection[Person]
     resolvers: Collection[Person]
     known: Mapping[int, Person]
     signed: Mapping[UUID, Collection[int]]
 
 
 def find_addresses(notices: Sequence[Notice]) -> dict[int, list[str]]:
-    """The e-mail addresses per notice, each once. `run` and `approval` are loaded already."""
+    """The e-mail addresses per notice, each once. What a notice is about is loaded already."""
     directory = _read_directory(notices)
     return {
         notice.pk: _distinct(person.email for person in _people(notice, directory))
@@ -61,6 +63,11 @@ def _people(notice: Notice, directory: Directory) -> Iterable[Person]:
             return [directory.known[one] for one in _behind(notice) if one in directory.known]
         case Kind.OPERATION_NEEDS_PERSON | Kind.RUN_PAUSED:
             return directory.resolvers
+        case Kind.QUESTION_ASKED | Kind.QUESTION_REMINDER | Kind.QUESTION_ESCALATED:
+            groups = _asked_groups(notice)
+            return _members_of(groups, directory) if groups else directory.answerers
+        case Kind.QUESTION_ANSWERED:
+            return [directory.known[one] for one in _told(notice) if one in directory.known]
         case Kind.OPERATION_UNKNOWN | Kind.RUN_FINISHED:
             # These settle themselves, or need nobody: programs may want to know.
             return []
@@ -70,10 +77,7 @@ def _people(notice: Notice, directory: Directory) -> Iterable[Person]:
 
 def _asked(notice: Notice, approval: Approval, directory: Directory) -> list[Person]:
     groups = _groups(notice, approval)
-    if groups:
-        people = [person for group in groups for person in directory.members.get(group, ())]
-    else:
-        people = list(directory.signers)
+    people = _members_of(groups, directory) if groups else list(directory.signers)
     own_ids = _behind(notice)
     own_names = {notice.run.created_by, approval.requester}
     signed = directory.signed.get(approval.pk, ())
@@ -92,6 +96,29 @@ def _behind(notice: Notice) -> set[int]:
     return {one for one in (notice.run.created_by_user_id, asker) if one is not None}
 
 
+def _members_of(groups: Sequence[str], directory: Directory) -> list[Person]:
+    return [person for group in groups for person in directory.members.get(group, ())]
+
+
+def _told(notice: Notice) -> set[int]:
+    """Who started the run, unless they answered themselves."""
+    answerer = notice.question.answered_by_user_id if notice.question else None
+    return {one for one in (notice.run.created_by_user_id,) if one not in (None, answerer)}
+
+
+def _asked_groups(notice: Notice) -> list[str]:
+    """The groups that a question is put to; none: whoever has the permission."""
+    question = notice.question
+    if question is None:
+        return []
+    if notice.kind == Kind.QUESTION_ESCALATED:
+        return list(question.escalate_to)
+    groups = list(question.groups)
+    if groups and notice.kind == Kind.QUESTION_REMINDER and question.escalated_at is not None:
+        groups += question.escalate_to
+    return groups
+
+
 def _groups(notice: Notice, approval: Approval) -> list[str]:
     """The groups that are asked; none: whoever has the permission."""
     if notice.kind == Kind.APPROVAL_ESCALATED:
@@ -106,7 +133,7 @@ def _read_directory(notices: Sequence[Notice]) -> Directory:
     groups: set[str] = set()
     people: set[int] = set()
     again: set[UUID] = set()
-    anybody = resolving = False
+    signing = answering = resolving = False
     for notice in notices:
         approval = notice.approval
         match kind := Kind(notice.kind):
@@ -115,11 +142,17 @@ def _read_directory(notices: Sequence[Notice]) -> Directory:
                     continue
                 asked = _groups(notice, approval)
                 groups.update(asked)
-                anybody = anybody or not asked
+                signing = signing or not asked
                 if kind is not Kind.APPROVAL_REQUESTED:
                     again.add(approval.pk)
             case Kind.APPROVAL_DECIDED:
                 people.update(_behind(notice))
+            case Kind.QUESTION_ASKED | Kind.QUESTION_REMINDER | Kind.QUESTION_ESCALATED:
+                asked = _asked_groups(notice)
+                groups.update(asked)
+                answering = answering or not asked
+            case Kind.QUESTION_ANSWERED:
+                people.update(_told(notice))
             case Kind.OPERATION_NEEDS_PERSON | Kind.RUN_PAUSED:
                 resolving = True
             case Kind.OPERATION_UNKNOWN | Kind.RUN_FINISHED:
@@ -128,7 +161,8 @@ def _read_directory(notices: Sequence[Notice]) -> Directory:
                 assert_never(kind)
     return Directory(
         members=_members(groups) if groups else {},
-        signers=_with_permission("runs.decide_approval") if anybody else (),
+        signers=_with_permission("runs.decide_approval") if signing else (),
+        answerers=_with_permission("runs.answer_question") if answering else (),
         resolvers=_with_permission("runs.resolve_operation") if resolving else (),
         known=_known(people) if people else {},
         signed=_signed(again) if again else {},

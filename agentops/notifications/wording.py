@@ -17,14 +17,17 @@ from urllib.parse import quote
 from django.conf import settings
 from django.urls import reverse
 
-from runs.models import Approval, Notice, ToolOperation
+from runs.models import Approval, Notice, Question, ToolOperation
 
 Kind = Notice.Kind
 LONGEST_NAME: Final = 80
 SHORT_ID: Final = 8
-# Once it is decided, asking for it would mislead.
+# Once it is decided or answered, asking for it would mislead.
 _ASKING: Final = frozenset(
     {Kind.APPROVAL_REQUESTED, Kind.APPROVAL_REMINDER, Kind.APPROVAL_ESCALATED}
+)
+_ASKING_QUESTIONS: Final = frozenset(
+    {Kind.QUESTION_ASKED, Kind.QUESTION_REMINDER, Kind.QUESTION_ESCALATED}
 )
 
 
@@ -42,23 +45,26 @@ class Told:
     tool: str
     approval_id: str
     approve_by: datetime | None
+    question_id: str
+    answer_by: datetime | None
     is_moot: bool
 
 
 def read_told(notice_id: int) -> Told | None:
     """What is to be told; None if its run was purged meanwhile. Two queries."""
     notice = (
-        Notice.objects.select_related("run", "approval")
+        Notice.objects.select_related("run", "approval", "question")
         .only(
             *("event_id", "kind", "operation_id", "status", "at", "run__agent"),
             *("approval__operation_id", "approval__status", "approval__approve_by"),
+            *("question__status", "question__answer_by"),
         )
         .filter(id=notice_id)
         .first()
     )
     if notice is None:
         return None
-    approval, kind = notice.approval, Kind(notice.kind)
+    approval, question, kind = notice.approval, notice.question, Kind(notice.kind)
     operation_id = notice.operation_id or (approval.operation_id if approval else "")
     return Told(
         event_id=notice.event_id,
@@ -71,8 +77,19 @@ def read_told(notice_id: int) -> Told | None:
         tool=_tool(operation_id),
         approval_id=str(approval.pk) if approval else "",
         approve_by=approval.approve_by if approval else None,
-        is_moot=bool(approval and kind in _ASKING and approval.status != Approval.Status.PENDING),
+        question_id=str(question.pk) if question else "",
+        answer_by=question.answer_by if question else None,
+        is_moot=_is_moot(kind, approval, question),
     )
+
+
+def _is_moot(kind: Kind, approval: Approval | None, question: Question | None) -> bool:
+    """Whether what is asked for is not wanted any more."""
+    if kind in _ASKING:
+        return approval is not None and approval.status != Approval.Status.PENDING
+    if kind in _ASKING_QUESTIONS:
+        return question is not None and question.status != Question.Status.OPEN
+    return False
 
 
 def webhook_id(told: Told) -> str:
@@ -97,6 +114,7 @@ def payload(told: Told) -> bytes:
             "operation_id": told.operation_id or None,
             "tool": told.tool or None,
             "approval_id": told.approval_id or None,
+            "question_id": told.question_id or None,
             "status": told.status or None,
             "url": link(told),
         },
@@ -108,6 +126,8 @@ def link(told: Told) -> str:
     """Where a person looks at it, and may act on it once signed in."""
     if told.approval_id:
         page, pk = "approval", told.approval_id
+    elif told.question_id:
+        page, pk = "question", told.question_id
     elif told.operation_id:
         page, pk = "tooloperation", told.operation_id
     else:
@@ -127,6 +147,11 @@ def text(told: Told) -> str:
         parts.append(
             f"It can be decided until {told.approve_by.astimezone(UTC):%Y-%m-%d %H:%M} UTC. "
             "Until somebody signs, nothing is sent; after that time it expires."
+        )
+    if told.answer_by is not None and told.kind in _ASKING_QUESTIONS:
+        parts.append(
+            f"It can be answered until {told.answer_by.astimezone(UTC):%Y-%m-%d %H:%M} UTC. "
+            "Until somebody answers, the run waits; after that time it goes on without an answer."
         )
     parts.append(
         "This message decides nothing: what there is to see and to do is behind the link.\n"
@@ -154,6 +179,14 @@ def _headline(told: Told) -> str:
             return "Paused, waits for a person"
         case Kind.RUN_FINISHED:
             return "Finished"
+        case Kind.QUESTION_ASKED:
+            return "Question asked"
+        case Kind.QUESTION_REMINDER:
+            return "Question still open"
+        case Kind.QUESTION_ESCALATED:
+            return "Question asked of you too"
+        case Kind.QUESTION_ANSWERED:
+            return "Question answered"
         case _:
             assert_never(told.kind)
 
@@ -163,7 +196,8 @@ def _what(told: Told) -> str:
 
 
 def _short_id(told: Told) -> str:
-    return (told.approval_id or told.operation_id or told.run_id)[-SHORT_ID:]
+    named = told.approval_id or told.question_id or told.operation_id or told.run_id
+    return named[-SHORT_ID:]
 
 
 def _tool(operation_id: str) -> str:

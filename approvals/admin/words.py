@@ -23,7 +23,9 @@ from approvals.errors import (
     ApprovalError,
     NotThisPerson,
     TooLate,
+    UnfitAnswer,
     UnknownApproval,
+    UnknownQuestion,
 )
 from approvals.models import Verdict
 from runs.access import APPROVALS_DECIDE, Actor
@@ -80,7 +82,7 @@ def sign(
     """Approve or deny as the person at the page."""
     try:
         approval = decide(
-            actor=_actor(request),
+            actor=actor_of(request, APPROVALS_DECIDE),
             user=request.user,
             approval_id=approval_id,
             verdict=verdict,  # type: ignore[arg-type]  # the command checks it
@@ -98,9 +100,9 @@ def sign(
         ).exists()
         if said and event_id:
             return Answer(Approval.objects.get(id=error.approval_id), was_heard=True)
-        return Answer(refusal=_refusal(error))
+        return Answer(refusal=refusal_of(error))
     except (ApprovalError, InvalidInput) as error:
-        return Answer(refusal=_refusal(error))
+        return Answer(refusal=refusal_of(error))
     return Answer(approval)
 
 
@@ -115,7 +117,7 @@ def put_forward(
     """Propose other arguments as the person at the page."""
     try:
         proposed = propose(
-            actor=_actor(request),
+            actor=actor_of(request, APPROVALS_DECIDE),
             user=request.user,
             approval_id=approval.id,
             arguments=arguments,
@@ -127,9 +129,9 @@ def put_forward(
         now = Approval.objects.select_related("operation").get(id=approval.id)
         if now.proposed_by_user_id == request.user.pk and _is_what_is_proposed(now, arguments):
             return Answer(now, was_heard=True)
-        return Answer(refusal=_refusal(error))
+        return Answer(refusal=refusal_of(error))
     except (ApprovalError, InvalidInput, InvalidArguments, UnknownTool) as error:
-        return Answer(refusal=_refusal(error))
+        return Answer(refusal=refusal_of(error))
     return Answer(proposed)
 
 
@@ -141,12 +143,11 @@ def _is_what_is_proposed(approval: Approval, arguments: Mapping[str, Any]) -> bo
     return same
 
 
-def _actor(request: HttpRequest) -> Actor:
+def actor_of(request: HttpRequest, scope: str) -> Actor:
+    """The person at the page, for a command that needs this scope."""
     user = _user(request)
     # The permission is asked of the user by the command, as at every entry point.
-    return Actor(
-        name=user.get_username()[:NAME], scopes=frozenset({APPROVALS_DECIDE}), user_id=user.pk
-    )
+    return Actor(name=user.get_username()[:NAME], scopes=frozenset({scope}), user_id=user.pk)
 
 
 def _user(request: HttpRequest) -> User:
@@ -155,18 +156,19 @@ def _user(request: HttpRequest) -> User:
     return request.user
 
 
-def _refusal(error: Exception) -> Refusal:
+def refusal_of(error: Exception) -> Refusal:
+    """Why a word was not heard; 409 where the condition is no other one."""
     kind = type(error).__name__
     match error:
         case NotThisPerson():
             return Refusal(kind, 403, str(error))
-        case UnknownApproval():
+        case UnknownApproval() | UnknownQuestion():
             return Refusal(kind, 404, str(error))
         case AnotherFingerprint():
             return Refusal(kind, 412, str(error))
         case InvalidInput():
             return Refusal(kind, 400, str(error), ((error.field, error.fix),))
-        case InvalidArguments():
+        case InvalidArguments() | UnfitAnswer():
             told = ((one.field, one.fix) for one in error.problems)
             return Refusal(kind, 400, str(error), tuple(told))
     return Refusal(kind, 409, str(error))

@@ -1,7 +1,8 @@
-"""Two agents that refund: one decides from what it saw, one follows a script.
+"""Two agents that refund, and one that fulfils an order and takes back what it did if it cannot.
 
 Their input is `{"order_id": "17", "amount": "42.00"}`; `refund_agent` takes the amount that was
-paid when none is given. Both finish with the id of the refund.
+paid when none is given. Both finish with the id of the refund. The input of `fulfil_agent` is
+`{"order_id": "18", "items": 2, "cents": 12000}`; it finishes with the id of the shipment.
 """
 
 from datetime import timedelta
@@ -42,4 +43,17 @@ refund_once = Agent(
         Finish("{last.refund_id}"),
     ),
     tools=("refund_customer",),
+)
+
+fulfil_agent = Agent(
+    name="fulfil_agent",
+    decider=Script(
+        ToolCall("reserve_stock", order_id="{input.order_id}", items="{input.items}"),
+        ToolCall("charge_card", order_id="{input.order_id}", cents="{input.cents}"),
+        ToolCall("ship_order", order_id="{input.order_id}"),
+        Finish("{last.booking_id}"),
+    ),
+    tools=("reserve_stock", "charge_card", "ship_order"),
+    # What takes a step back need not be among its tools: the steps themselves declare that.
+    on_failure="compensate",
 )

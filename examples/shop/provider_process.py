@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import httpx2
 
-from examples.shop.provider.ledger import Effect, SeenRequest
+from examples.shop.provider.ledger import Booking, Effect, SeenRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 15.0
@@ -186,8 +186,13 @@ class ProviderProcess:
         effects = [Effect(**row) for row in self._get("/ledger")["effects"]]
         return [one for one in effects if operation_id in (None, one.operation_id)]
 
+    def bookings(self, *, order_id: str, book: str | None = None) -> list[Booking]:
+        """What was booked for an order, oldest first; what was taken back is negative."""
+        booked = [Booking(**row) for row in self._get("/ledger")["bookings"]]
+        return [one for one in booked if one.order_id == order_id and book in (None, one.book)]
+
     def requests(self, *, path: str | None = None, method: str | None = None) -> list[SeenRequest]:
-        """What was asked about orders and refunds, in the order of arrival."""
+        """What was asked about orders, refunds and bookings, in the order of arrival."""
         seen = [SeenRequest(**row) for row in self._get("/ledger")["requests"]]
         return [one for one in seen if path in (None, one.path) and method in (None, one.method)]
 

@@ -1,4 +1,5 @@
-"""The demo: a refund whose worker dies, one that a person signs, and one that is tampered with.
+"""The demo: a refund whose worker dies, one that a person signs, one that is tampered with, and
+an order that cannot be fulfilled.
 
 Guarantees: everything shown was read from the API, the database and the provider's
 own ledger, and every claim is checked; `tell` returns whether all of them held.
@@ -24,6 +25,7 @@ from runs.access import operator
 
 WORKER: Final = "worker-1"
 REFUND: Final = "refund_customer"
+FULFILLED: Final = "18"
 
 
 @dataclass
@@ -36,10 +38,11 @@ class Story:
     approver: Visitor
 
     def tell(self) -> bool:
-        """All three stories, told while they happen. True when every claim held."""
+        """All four stories, told while they happen. True when every claim held."""
         self._tell_of_a_crash()
         self._tell_of_a_signature()
         self._tell_of_a_change()
+        self._tell_of_a_saga()
         return all(self.teller.held)
 
     def _tell_of_a_crash(self) -> None:
@@ -120,6 +123,37 @@ class Story:
         refunds = self._refunds(asked)
         claim(refunds == [], f"refunds in the provider's ledger: {len(refunds)}")
 
+    def _tell_of_a_saga(self) -> None:
+        claim = self.teller.claim
+        self.teller.title("4. The third step fails for good: the first two are taken back")
+        self.provider.fault("reject", path="/bookings/carrier", reason="no such address")
+        # The refund is booked, and its answer lost.
+        self.provider.fault("lose_answer", path="/bookings/card/back")
+        run = self.teller.start_agent(
+            "fulfil_agent",
+            objective=f"Fulfil order {FULFILLED}",
+            input={"order_id": FULFILLED, "items": 2, "cents": 120_00},
+            told=f"reserve, charge and ship order {FULFILLED}",
+        )
+        run = self.teller.wait(run["id"], has_ended)
+        timeline = self.teller.timeline(run["id"])
+        self.teller.show(_about_the_saga(timeline))
+
+        operations = self.teller.operations(run["id"])
+        corrected = [one["tool"] for one in operations if one["compensates"]]
+        found = [e for e in timeline if e["reconciliation_result"] == "committed"]
+        booked = self.provider.bookings(order_id=FULFILLED)
+        asked = self.provider.requests(path="/bookings/card/back", method="POST")
+        card = [one.units for one in booked if one.book == "card"]
+        stock = [one.units for one in booked if one.book == "stock"]
+        claim(run["state"] == "FAILED", f"the run is {run['state']}: {run['error']}")
+        claim(corrected == ["refund_charge", "release_stock"], f"newest first: {corrected}")
+        claim(len(found) == 1, f"lost answers that a look-up found: {len(found)}")
+        claim(len(asked) == 1, f"refund requests that the provider saw: {len(asked)}")
+        claim(card == [120_00, -120_00], f"the card, in the provider's books: {card}")
+        claim(stock == [2, -2], f"the stock, in the provider's books: {stock}")
+        claim(len(booked) == 4, f"bookings for the order in all: {len(booked)}")
+
     def _answer(self, request: dict[str, Any], **filled: str) -> None:
         page = self.approver.read(f"/admin/runs/approval/{request['id']}/change/")
         self.approver.submit(page, **filled).raise_for_status()
@@ -133,6 +167,16 @@ def _is_asked_anew(teller: Teller, run: dict[str, Any]) -> bool:
     if not waits_for_a_person(run):
         return False
     return bool(teller.request_of(run["id"]).get("supersedes"))
+
+
+def _about_the_saga(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """From the refusal on: what became of operations, and where the run began and ended."""
+    refused = next(n for n, one in enumerate(timeline) if one["to"] == "REJECTED")
+    return [
+        one
+        for one in timeline[refused:]
+        if not one["kind"].startswith("run.") or one["to"] in ("COMPENSATING", "FAILED")
+    ]
 
 
 def _about_signatures(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -38,20 +38,37 @@ class Teller:
 
     def start(self, *, order_id: str, amount: str) -> dict[str, Any]:
         """Have refund_agent refund an order; returns the run."""
+        return self.start_agent(
+            "refund_agent",
+            objective=f"Refund order {order_id}",
+            input={"order_id": order_id, "amount": amount},
+            told=f"refund {amount} of order {order_id}",
+        )
+
+    def start_agent(
+        self, agent: str, *, objective: str, input: dict[str, Any], told: str
+    ) -> dict[str, Any]:
+        """Start a run, and say so; returns it."""
         answer = self.api.post(
             "/api/v1/runs/",
             json={
-                "agent": "refund_agent",
-                "objective": f"Refund order {order_id}",
-                "input": {"order_id": order_id, "amount": amount},
+                "agent": agent,
+                "objective": objective,
+                "input": input,
                 "labels": {"demo": "yes"},
             },
             # One run per demo, however often the request is repeated.
-            headers={"Idempotency-Key": f"demo-{order_id}-{os.getpid()}-{time.time_ns()}"},
+            headers={"Idempotency-Key": f"demo-{agent}-{os.getpid()}-{time.time_ns()}"},
         )
         started: dict[str, Any] = answer.raise_for_status().json()
-        self.say(f"POST /api/v1/runs/: refund {amount} of order {order_id}, run {started['id']}")
+        self.say(f"POST /api/v1/runs/: {told}, run {started['id']}")
         return started
+
+    def operations(self, run_id: str) -> list[dict[str, Any]]:
+        """The run's operations, oldest first."""
+        found = self.api.get("/api/v1/operations/", params={"run": run_id}).raise_for_status()
+        operations: list[dict[str, Any]] = found.json()["results"]
+        return operations[::-1]
 
     def wait(self, run_id: str, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The run as soon as it is as it should be, or as it is after a while."""

@@ -1,19 +1,22 @@
-"""What the shop's agents can do: look an order up, and refund it.
+"""What the shop's agents can do: look an order up, refund it, and fulfil it.
 
 Guarantees: one refund per operation as far as the provider honours keys, and only an answer that
-is documented as "no effect" counts as a rejection.
+is documented as "no effect" counts as a rejection. What fulfilling an order does can be taken back,
+each step by a tool of its own.
 Does not retry: the client sends each request once, and the kernel decides what follows.
 """
 
 import os
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel, Field
 
+from runs import ToolCall
 from tools import (
     Approve,
     Call,
@@ -28,6 +31,9 @@ from tools import (
 )
 
 OrderId = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+Cents = Annotated[int, Field(gt=0, le=100_000_000)]
+ChargeId = Annotated[str, Field(pattern=r"^bk_[0-9a-f]{16}$")]
+Items = Annotated[int, Field(gt=0, le=1_000)]
 Amount = Annotated[Decimal, Field(gt=0, max_digits=11, decimal_places=2)]
 
 # Its own transport: no retries below the kernel, and no proxy from the environment.
@@ -111,6 +117,95 @@ def refund_customer(call: Call, order_id: OrderId, amount: Amount) -> Refund:
     refund = Refund(**answer.raise_for_status().json())
     external_ref(refund.refund_id)
     return refund
+
+
+class Booking(BaseModel):
+    booking_id: str
+    units: int
+
+
+def find_booking(call: Call) -> Reconciled[Booking]:
+    """Asks the provider for what this operation booked."""
+    answer = client.get(
+        _url("/bookings"), params={"operation_id": call.operation_id}, timeout=call.remaining
+    )
+    found = answer.raise_for_status().json()
+    if not found:
+        return Reconciled.not_found()
+    booking = Booking(**found[0])
+    return Reconciled.committed(booking, external_ref=booking.booking_id)
+
+
+def refund_what_was_charged(call: Call) -> ToolCall | None:
+    """The refund of a charge; None where nothing was charged."""
+    charged = call.compensates
+    if charged is None or charged.result["units"] == 0:
+        return None
+    return ToolCall(
+        "refund_charge",
+        order_id=charged.arguments["order_id"],
+        cents=charged.result["units"],
+        charge_id=charged.external_ref,
+    )
+
+
+booked = partial(
+    tool,
+    provider=payments,
+    effect_type=EffectType.IDEMPOTENT_WRITE,
+    reconcile_handler=find_booking,
+    timeout_policy=Timeout(seconds=5),
+    retry_policy=Retry(max_attempts=5, first_delay=1.0, max_delay=300.0),
+)
+
+
+@booked(compensation_handler="release_stock")
+def reserve_stock(call: Call, order_id: OrderId, items: Items) -> Booking:
+    """Reserve items for an order."""
+    return _book(call, "stock", order_id=order_id, units=items)
+
+
+@booked()
+def release_stock(call: Call, order_id: OrderId, items: Items) -> Booking:
+    """Put the items that were reserved for an order back."""
+    return _book(call, "stock/back", order_id=order_id, units=items)
+
+
+@booked(compensation_handler=refund_what_was_charged)
+def charge_card(call: Call, order_id: OrderId, cents: Cents) -> Booking:
+    """Charge the customer's card."""
+    return _book(call, "card", order_id=order_id, units=cents)
+
+
+@booked()
+def refund_charge(call: Call, order_id: OrderId, cents: Cents, charge_id: ChargeId) -> Booking:
+    """Give back what was charged."""
+    return _book(call, "card/back", order_id=order_id, units=cents)
+
+
+@booked(compensation_handler="recall_parcel")
+def ship_order(call: Call, order_id: OrderId) -> Booking:
+    """Hand the order's parcel to the carrier."""
+    return _book(call, "carrier", order_id=order_id, units=1)
+
+
+@booked()
+def recall_parcel(call: Call, order_id: OrderId) -> Booking:
+    """Have the carrier bring the order's parcel back."""
+    return _book(call, "carrier/back", order_id=order_id, units=1)
+
+
+def _book(call: Call, path: str, *, order_id: str, units: int) -> Booking:
+    answer = client.post(
+        _url(f"/bookings/{path}"),
+        json={"order": order_id, "units": units, "operation_id": call.operation_id},
+        headers={"Idempotency-Key": call.idempotency_key, "Fence-Token": str(call.fence_token)},
+        timeout=call.remaining,
+    )
+    _raise_if_refused(answer)
+    booking = Booking(**answer.raise_for_status().json())
+    external_ref(booking.booking_id)
+    return booking
 
 
 def _url(path: str) -> str:

@@ -11,6 +11,26 @@ Reading order: `show.py` (values to HTML),
 per kind of row.
 """
 
-from runs.admin import incidents, journal, observations, operations, runs, steps, workers
+from runs.admin import (
+    control,
+    incidents,
+    journal,
+    observations,
+    operations,
+    runs,
+    schedules,
+    steps,
+    workers,
+)
 
-__all__ = ["incidents", "journal", "observations", "operations", "runs", "steps", "workers"]
+__all__ = [
+    "control",
+    "incidents",
+    "journal",
+    "observations",
+    "operations",
+    "runs",
+    "schedules",
+    "steps",
+    "workers",
+]

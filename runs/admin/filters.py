@@ -220,6 +220,13 @@ class OfRun(Of):
         return queryset.none() if run_id is None else queryset.filter(**{self.path: run_id})
 
 
+class OfParent(OfRun):
+    """Runs that one run started."""
+
+    title = parameter_name = "parent"
+    path = "parent_id"
+
+
 class OfRunByStep(OfRun):
     """For tables that reach their run by an index through their step."""
 

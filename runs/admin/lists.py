@@ -28,7 +28,7 @@ PER_PAGE: Final = 50
 MAX_PAGES: Final = 200
 NEWEST: Final = 50_000
 # With one of these a list is already small, or what is looked for may be old.
-NARROWING: Final = frozenset({"q", "run", "step", "operation"})
+NARROWING: Final = frozenset({"q", "run", "parent", "step", "operation"})
 
 
 class NextPage(AnyPage):

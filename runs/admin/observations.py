@@ -34,6 +34,7 @@ VERDICT_TONES: dict[str, Tone] = {
     ToolObservation.Verdict.NOT_FOUND: "warning",
     ToolObservation.Verdict.INDETERMINATE: "warning",
     ToolObservation.Verdict.FAILED: "warning",
+    ToolObservation.Verdict.CORRECTED: "success",
 }
 
 

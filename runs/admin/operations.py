@@ -14,6 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
 from runs.admin import filters
+from runs.admin.correct import correct_link, correct_view
 from runs.admin.incidents import incident_notices
 from runs.admin.lists import among_newest
 from runs.admin.readonly import Action, Cell, Fact, Notice, ReadOnlyAdmin, Record
@@ -143,11 +144,20 @@ class OperationAdmin(ReadOnlyAdmin):
             self.admin_site.admin_view(self.resolve_view),
             name="runs_tooloperation_resolve",
         )
-        return [ask, *super().get_urls()]
+        correct = path(
+            "<str:operation_id>/correct/",
+            self.admin_site.admin_view(self.correct_view),
+            name="runs_tooloperation_correct",
+        )
+        return [ask, correct, *super().get_urls()]
 
     def resolve_view(self, request: HttpRequest, operation_id: str) -> HttpResponse:
         """GET shows the evidence and asks; POST settles the operation, as the API would."""
         return resolve_view(self, request, operation_id)
+
+    def correct_view(self, request: HttpRequest, operation_id: str) -> HttpResponse:
+        """GET asks; POST records that it was corrected by hand, as the API would."""
+        return correct_view(self, request, operation_id)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -203,7 +213,7 @@ class OperationAdmin(ReadOnlyAdmin):
                 (list_url(Incident, operation=operation.pk), "incidents"),
                 *_approval_link(operation),
             ],
-            action=_settle_link(request, operation),
+            action=_settle_link(request, operation) or correct_link(request, operation),
         )
 
 
@@ -254,6 +264,12 @@ def _facts(operation: ToolOperation) -> list[Fact]:
         facts.insert(9, Fact("May still be in flight", _in_flight(operation)))
     if operation.repeats_id is not None:
         facts.insert(0, Fact("Repeats", operation_link(operation.repeats_id)))
+    if operation.compensates_id is not None:
+        facts.insert(0, Fact("Corrects", operation_link(operation.compensates_id)))
+    for one in operation.compensated_by.order_by("step_number", "ordinal", "revision"):
+        is_done = one.status == OperationStatus.COMMITTED
+        label = "Corrected by" if is_done else "Compensation that is not committed"
+        facts.append(Fact(label, operation_link(one.pk)))
     if operation.next_watch_at is not None:
         watched = format_html("next {}", when(operation.next_watch_at))
         facts.append(Fact("Watched for a late effect", watched))

@@ -93,6 +93,8 @@ class Record:
     meaning: str = ""
     links: Sequence[tuple[str, str]] = ()
     action: Action | None = None
+    # Where several things may be asked for.
+    actions: Sequence[Action] = ()
 
 
 class ReadOnlyAdmin(BaseAdmin):

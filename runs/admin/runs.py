@@ -33,6 +33,7 @@ from runs.admin.run_requests import (
     offered,
     page_of,
 )
+from runs.admin.run_standing import family_of, standing_facts, standing_notices
 from runs.admin.show import (
     LINE,
     Row,
@@ -53,8 +54,10 @@ from runs.models import (
     AgentRun,
     Approval,
     Checkpoint,
+    ControlRequest,
     Incident,
     ModelDecision,
+    Signal,
     Step,
     StepAttempt,
     ToolObservation,
@@ -77,6 +80,8 @@ OF_A_RUN: Final[dict[str, type[Row]]] = {
     "Checkpoints": Checkpoint,
     "Journal": Transition,
     "Incidents": Incident,
+    "Requests": ControlRequest,
+    "Signals": Signal,
 }
 
 MEANINGS: Final[dict[RunState, str]] = {
@@ -94,7 +99,7 @@ MEANINGS: Final[dict[RunState, str]] = {
         "A call may or may not have taken effect, and nothing that may be asked or sent can "
         "settle it. A person must."
     ),
-    RunState.WAITING: "The run waits for a time or a signal.",
+    RunState.WAITING: "The run waits for a time, a signal, an answer or another run.",
     RunState.COMPENSATING: "Committed effects are being corrected.",
     RunState.COMPLETED: "The run finished.",
     RunState.FAILED: "The run ended without reaching its goal.",
@@ -105,7 +110,13 @@ MEANINGS: Final[dict[RunState, str]] = {
 @admin.register(AgentRun)
 class RunAdmin(ReadOnlyAdmin):
     list_display = ("run", "state", "objective", "held_by", "next", "created")
-    list_filter = (filters.Effect, filters.State, filters.Agent, filters.Created)
+    list_filter = (
+        filters.Effect,
+        filters.State,
+        filters.Agent,
+        filters.Created,
+        filters.OfParent,
+    )
     ordering = ("-created_at", "-id")
     search_fields = ("id",)
     search_help_text = "run id, idempotency key or agent, exactly"
@@ -191,7 +202,9 @@ class RunAdmin(ReadOnlyAdmin):
             facts=_facts(run),
             parts=[
                 *_notices(run, hidden),
+                *standing_notices(run, hidden),
                 *incident_notices(run.incidents.select_related("operation"), run=run.pk),
+                *family_of(run),
                 *self._tables(request, run),
                 text_block("Objective", run.objective),
                 json_block("Input", run.input, hidden),
@@ -199,7 +212,7 @@ class RunAdmin(ReadOnlyAdmin):
                 json_block("Labels", run.labels, ()),
             ],
             links=[(list_url(model, run=run.pk), text) for text, model in OF_A_RUN.items()],
-            action=offered(request, run),
+            actions=offered(request, run),
         )
 
     def request_view(
@@ -213,13 +226,17 @@ class RunAdmin(ReadOnlyAdmin):
         run = self.find(str(run_id))
         if run is None:
             return self.not_found(request, str(run_id))
+        shown = page_of(asked, run)
         if request.method == "POST":
-            return carry_out(request, run, asked)
+            answer = carry_out(request, run, asked)
+            if isinstance(answer, HttpResponse):
+                return answer
+            shown = answer
         context = self.page_context(request, title=asked.title) | {
             "run": run,
             "state": run_badge(run.state),
             "back": record_url(AgentRun, run.pk),
-            **page_of(asked, run),
+            **shown,
         }
         return TemplateResponse(request, "admin/runs/run_request.html", context)
 
@@ -256,7 +273,6 @@ class RunAdmin(ReadOnlyAdmin):
 
 
 def _facts(run: AgentRun) -> list[Fact]:
-    asked = run.cancel_requested_at
     facts = [
         Fact("Held by", _holder(run)),
         Fact("Fencing token", str(run.fence_token)),
@@ -266,11 +282,7 @@ def _facts(run: AgentRun) -> list[Fact]:
         Fact("Created", format_html("{} by {}", when(run.created_at), line(run.created_by))),
         Fact("Last change", format_html("{} version {}", when(run.updated_at), run.version)),
     ]
-    if asked is not None:
-        by = line(run.cancel_requested_by)
-        facts.append(Fact("Cancel asked for", format_html("{} by {}", when(asked), by)))
-    if run.paused_at is not None:
-        facts.append(Fact("Paused", when(run.paused_at)))
+    facts += standing_facts(run)
     if run.failures:
         facts.append(Fact("Tries without a decision", f"{run.failures} in a row"))
     if run.idempotency_key is not None:
@@ -291,8 +303,6 @@ def _notices(run: AgentRun, hidden: frozenset[str]) -> list[Notice]:
         pending = run.approvals.filter(status=Approval.Status.PENDING).select_related("operation")
         waiting = [_unsigned(approval) for approval in pending.order_by("approve_by")[:ROWS]]
         notices.append(Notice("warning", "Waits for a signature", waiting))
-    if run.paused_at is not None:
-        notices.append(Notice("warning", "Paused", [line(run.pause_reason, 500)]))
     if run.error:
         error = scrub(run.error, {"input": run.input}, hidden)
         notices.append(Notice("danger", "Error", [line(error, 2_000)]))
@@ -344,4 +354,4 @@ def _next_move(run: AgentRun) -> Cell:
         return format_html("a worker, due {}", when(run.wake_at))
     if run.state in PERSON_STATES:
         return "a person"
-    return "a signal"
+    return "what it waits for"

@@ -23,8 +23,10 @@ from runs.models import (
     AgentRun,
     Approval,
     Checkpoint,
+    ControlRequest,
     Incident,
     ModelDecision,
+    Signal,
     Step,
     StepAttempt,
     ToolObservation,
@@ -49,6 +51,8 @@ Row = (
     | Transition
     | Incident
     | Worker
+    | ControlRequest
+    | Signal
 )
 
 NOTHING: Final = "–"

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from io import StringIO
 from typing import Any, Final
+from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import InterfaceError, OperationalError, ProgrammingError
@@ -20,6 +21,10 @@ from rich.console import Console, RenderableType
 
 from runs.access import Actor, operator
 from runs.errors import InvalidInput, RunsError
+from runs.models import AgentRun
+from runs.presenting import present_run
+from runs.queries import parse_run_id
+from runs.shapes import Run
 from runs.tables import printable
 from tools.errors import ToolError
 from tools.redaction import bound_text
@@ -91,6 +96,29 @@ class KernelCommand(BaseCommand):
             self.stdout.write(printable(text))
 
 
+class RunCommand(KernelCommand):
+    """A command that asks something of one run. Subclasses define `ask` and `describe`."""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("run", help="the run's id")
+
+    def act(self, options: dict[str, Any]) -> None:
+        run = present_run(self.ask(parse_run_id(options["run"]), options))
+        if self.as_json:
+            self.show_json(as_json(run))
+        else:
+            self.say(self.describe(run))
+
+    def ask(self, run_id: UUID, options: dict[str, Any]) -> AgentRun:
+        """Call the command."""
+        raise NotImplementedError
+
+    def describe(self, run: Run) -> str:
+        """What came of it, in one line for people."""
+        raise NotImplementedError
+
+
 def as_json(shape: BaseModel) -> Any:
     """A shape as plain JSON values."""
     return shape.model_dump(mode="json", by_alias=True)
@@ -101,6 +129,11 @@ def add_limit(parser: CommandParser, *, default: int, of: str) -> None:
     parser.add_argument(
         "--limit", type=int, default=default, help=f"how many {of} to show (default {default})"
     )
+
+
+def add_reason(parser: CommandParser) -> None:
+    """Add `--reason`."""
+    parser.add_argument("--reason", default="", help="stands in the run's timeline")
 
 
 def checked_limit(limit: int) -> int:

@@ -3,6 +3,7 @@
 import datetime
 import django.db.models.deletion
 import django.db.models.functions.datetime
+import django.db.models.lookups
 import pgtrigger.compiler
 import pgtrigger.migrations
 import runs.models.operations
@@ -18,7 +19,7 @@ CREATE OR REPLACE FUNCTION runs_is_legal_edge(
 ) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     IF operation IS NULL THEN
-        RETURN (from_state || ' ' || event || ' ' || to_state) IN (' CREATE READY', 'COMPENSATING CANCEL CANCELLED', 'COMPENSATING FAIL FAILED', 'COMPENSATING RESUME COMPENSATING', 'DECIDING CANCEL CANCELLED', 'DECIDING DECIDER_FAILED DECIDING', 'DECIDING FAIL FAILED', 'DECIDING RECORD_DECISION DECISION_RECORDED', 'DECIDING RESUME DECIDING', 'DECISION_RECORDED CANCEL CANCELLED', 'DECISION_RECORDED CLOSE_STEP READY', 'DECISION_RECORDED COMPENSATE COMPENSATING', 'DECISION_RECORDED COMPLETE COMPLETED', 'DECISION_RECORDED FAIL FAILED', 'DECISION_RECORDED HOLD WAITING_FOR_APPROVAL', 'DECISION_RECORDED PREPARE TOOL_PREPARED', 'DECISION_RECORDED REPLAY TOOL_COMMITTED', 'DECISION_RECORDED RESUME DECISION_RECORDED', 'DECISION_RECORDED WAIT WAITING', 'READY CANCEL CANCELLED', 'READY FAIL FAILED', 'READY OPEN_STEP DECIDING', 'READY RESUME READY', 'TOOL_COMMITTED CANCEL CANCELLED', 'TOOL_COMMITTED CLOSE_STEP READY', 'TOOL_COMMITTED HOLD WAITING_FOR_APPROVAL', 'TOOL_COMMITTED PREPARE TOOL_PREPARED', 'TOOL_COMMITTED REPLAY TOOL_COMMITTED', 'TOOL_COMMITTED RESUME TOOL_COMMITTED', 'TOOL_PREPARED CANCEL CANCELLED', 'TOOL_PREPARED COMMIT TOOL_COMMITTED', 'TOOL_PREPARED DENY DECISION_RECORDED', 'TOOL_PREPARED GIVE_UP DECISION_RECORDED', 'TOOL_PREPARED HOLD WAITING_FOR_APPROVAL', 'TOOL_PREPARED RESUME TOOL_PREPARED', 'TOOL_PREPARED SEND TOOL_RUNNING', 'TOOL_RUNNING COMMIT TOOL_COMMITTED', 'TOOL_RUNNING LOSE_OUTCOME TOOL_STATUS_UNKNOWN', 'TOOL_RUNNING NOT_SENT TOOL_PREPARED', 'TOOL_RUNNING REJECT DECISION_RECORDED', 'TOOL_RUNNING TAKE_OVER TOOL_STATUS_UNKNOWN', 'TOOL_STATUS_UNKNOWN COMMIT TOOL_COMMITTED', 'TOOL_STATUS_UNKNOWN NEED_PERSON WAITING_FOR_RESOLUTION', 'TOOL_STATUS_UNKNOWN NOT_SENT TOOL_PREPARED', 'TOOL_STATUS_UNKNOWN REJECT DECISION_RECORDED', 'TOOL_STATUS_UNKNOWN RESUME TOOL_STATUS_UNKNOWN', 'TOOL_STATUS_UNKNOWN SEND TOOL_RUNNING', 'WAITING CANCEL CANCELLED', 'WAITING WAKE READY', 'WAITING_FOR_APPROVAL APPROVE TOOL_PREPARED', 'WAITING_FOR_APPROVAL CANCEL CANCELLED', 'WAITING_FOR_APPROVAL COMMIT TOOL_COMMITTED', 'WAITING_FOR_APPROVAL DENY DECISION_RECORDED', 'WAITING_FOR_RESOLUTION COMMIT TOOL_COMMITTED', 'WAITING_FOR_RESOLUTION NOT_SENT TOOL_PREPARED', 'WAITING_FOR_RESOLUTION REJECT DECISION_RECORDED', 'WAITING_FOR_RESOLUTION RESUME WAITING_FOR_RESOLUTION');
+        RETURN (from_state || ' ' || event || ' ' || to_state) IN (' CREATE READY', 'CANCELLED COMPENSATE COMPENSATING', 'COMPENSATING CANCEL CANCELLED', 'COMPENSATING FAIL FAILED', 'COMPENSATING OPEN_STEP DECIDING', 'COMPENSATING RESUME COMPENSATING', 'COMPLETED COMPENSATE COMPENSATING', 'DECIDING CANCEL CANCELLED', 'DECIDING COMPENSATE COMPENSATING', 'DECIDING DECIDER_FAILED DECIDING', 'DECIDING FAIL FAILED', 'DECIDING RECORD_DECISION DECISION_RECORDED', 'DECIDING RESUME DECIDING', 'DECISION_RECORDED CANCEL CANCELLED', 'DECISION_RECORDED CLOSE_STEP READY', 'DECISION_RECORDED COMPENSATE COMPENSATING', 'DECISION_RECORDED COMPLETE COMPLETED', 'DECISION_RECORDED FAIL FAILED', 'DECISION_RECORDED HOLD WAITING_FOR_APPROVAL', 'DECISION_RECORDED PREPARE TOOL_PREPARED', 'DECISION_RECORDED REPLAY TOOL_COMMITTED', 'DECISION_RECORDED RESUME DECISION_RECORDED', 'DECISION_RECORDED WAIT WAITING', 'FAILED COMPENSATE COMPENSATING', 'FAILED RETRY READY', 'READY CANCEL CANCELLED', 'READY COMPENSATE COMPENSATING', 'READY FAIL FAILED', 'READY OPEN_STEP DECIDING', 'READY RESUME READY', 'TOOL_COMMITTED CANCEL CANCELLED', 'TOOL_COMMITTED CLOSE_STEP READY', 'TOOL_COMMITTED COMPENSATE COMPENSATING', 'TOOL_COMMITTED HOLD WAITING_FOR_APPROVAL', 'TOOL_COMMITTED PREPARE TOOL_PREPARED', 'TOOL_COMMITTED REPLAY TOOL_COMMITTED', 'TOOL_COMMITTED RESUME TOOL_COMMITTED', 'TOOL_PREPARED CANCEL CANCELLED', 'TOOL_PREPARED COMMIT TOOL_COMMITTED', 'TOOL_PREPARED COMPENSATE COMPENSATING', 'TOOL_PREPARED DENY DECISION_RECORDED', 'TOOL_PREPARED GIVE_UP DECISION_RECORDED', 'TOOL_PREPARED HOLD WAITING_FOR_APPROVAL', 'TOOL_PREPARED REPLAY TOOL_COMMITTED', 'TOOL_PREPARED RESUME TOOL_PREPARED', 'TOOL_PREPARED SEND TOOL_RUNNING', 'TOOL_RUNNING COMMIT TOOL_COMMITTED', 'TOOL_RUNNING LOSE_OUTCOME TOOL_STATUS_UNKNOWN', 'TOOL_RUNNING NOT_SENT TOOL_PREPARED', 'TOOL_RUNNING REJECT DECISION_RECORDED', 'TOOL_RUNNING TAKE_OVER TOOL_STATUS_UNKNOWN', 'TOOL_STATUS_UNKNOWN COMMIT TOOL_COMMITTED', 'TOOL_STATUS_UNKNOWN NEED_PERSON WAITING_FOR_RESOLUTION', 'TOOL_STATUS_UNKNOWN NOT_SENT TOOL_PREPARED', 'TOOL_STATUS_UNKNOWN REJECT DECISION_RECORDED', 'TOOL_STATUS_UNKNOWN RESUME TOOL_STATUS_UNKNOWN', 'TOOL_STATUS_UNKNOWN SEND TOOL_RUNNING', 'WAITING CANCEL CANCELLED', 'WAITING COMPENSATE COMPENSATING', 'WAITING RESUME WAITING', 'WAITING WAKE READY', 'WAITING_FOR_APPROVAL APPROVE TOOL_PREPARED', 'WAITING_FOR_APPROVAL CANCEL CANCELLED', 'WAITING_FOR_APPROVAL COMMIT TOOL_COMMITTED', 'WAITING_FOR_APPROVAL COMPENSATE COMPENSATING', 'WAITING_FOR_APPROVAL DENY DECISION_RECORDED', 'WAITING_FOR_APPROVAL PREPARE TOOL_PREPARED', 'WAITING_FOR_APPROVAL REPLAY TOOL_COMMITTED', 'WAITING_FOR_RESOLUTION COMMIT TOOL_COMMITTED', 'WAITING_FOR_RESOLUTION LOSE_OUTCOME TOOL_STATUS_UNKNOWN', 'WAITING_FOR_RESOLUTION NOT_SENT TOOL_PREPARED', 'WAITING_FOR_RESOLUTION REJECT DECISION_RECORDED', 'WAITING_FOR_RESOLUTION RESUME WAITING_FOR_RESOLUTION', 'WAITING_FOR_RESOLUTION TAKE_OVER TOOL_STATUS_UNKNOWN');
     END IF;
     RETURN (from_state || ' ' || event || ' ' || to_state) IN (
         ' HOLD AWAITING_APPROVAL', ' INTEND PREPARED', ' REFUSE CANCELLED', 'AWAITING_APPROVAL APPROVE PREPARED', 'AWAITING_APPROVAL CANCEL CANCELLED', 'AWAITING_APPROVAL COMMIT COMMITTED', 'AWAITING_APPROVAL DENY CANCELLED', 'AWAITING_APPROVAL EXPIRE CANCELLED', 'AWAITING_APPROVAL REPLACE CANCELLED', 'PREPARED CANCEL CANCELLED', 'PREPARED COMMIT COMMITTED', 'PREPARED GIVE_UP CANCELLED', 'PREPARED HOLD AWAITING_APPROVAL', 'PREPARED REFUSE CANCELLED', 'PREPARED REPLAY COMMITTED', 'PREPARED SEND RUNNING', 'RUNNING COMMIT COMMITTED', 'RUNNING LOSE_OUTCOME UNKNOWN', 'RUNNING NOT_SENT PREPARED', 'RUNNING REJECT REJECTED', 'UNKNOWN COMMIT COMMITTED', 'UNKNOWN NOT_SENT PREPARED', 'UNKNOWN REJECT REJECTED', 'UNKNOWN SEND_AGAIN RUNNING');
@@ -79,7 +80,21 @@ class Migration(migrations.Migration):
                 ('number', models.IntegerField()),
                 ('opened_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('closed_at', models.DateTimeField(null=True)),
+                ('voided_at', models.DateTimeField(help_text='taken back by a retry: it did nothing, and its plan is done again', null=True)),
             ],
+        ),
+        migrations.CreateModel(
+            name='FlowLimit',
+            fields=[
+                ('name', models.CharField(max_length=255, primary_key=True, serialize=False)),
+                ('recent', models.JSONField(default=dict, help_text='requests that left, by the end of their slice of time (epoch)')),
+                ('slots', models.JSONField(default=dict, help_text='holder: when it took its slot, and until when it has it (epoch)')),
+                ('hold_seconds', models.FloatField(default=1.0, help_text='how long a slot is held, lately and on average')),
+                ('told_until', models.FloatField(default=0.0, help_text='the latest time (epoch) for which somebody was told to come again')),
+            ],
+            options={
+                'verbose_name': 'limit',
+            },
         ),
         migrations.CreateModel(
             name='Sweep',
@@ -114,12 +129,32 @@ class Migration(migrations.Migration):
                 ('sweep_at', models.DateTimeField(null=True)),
                 ('cancel_requested_at', models.DateTimeField(null=True)),
                 ('cancel_requested_by', models.CharField(blank=True, max_length=100)),
+                ('cancel_compensates', models.BooleanField(db_default=False, help_text='what it did is corrected before it is cancelled')),
                 ('paused_at', models.DateTimeField(null=True)),
                 ('pause_reason', models.TextField(blank=True)),
+                ('priority', models.SmallIntegerField(db_default=0, help_text='higher goes first')),
+                ('parent_operation', models.CharField(max_length=64, null=True)),
+                ('depth', models.SmallIntegerField(db_default=0, help_text='0 for a run without a parent')),
+                ('parent_told_at', models.DateTimeField(help_text="when the parent was made due after this run's end", null=True)),
+                ('forked_at_step', models.IntegerField(null=True)),
+                ('lineage', models.UUIDField(help_text="the run whose intents count as this one's; null: its own alone", null=True)),
+                ('inherited_steps', models.IntegerField(db_default=0)),
+                ('voided_steps', models.IntegerField(db_default=0)),
+                ('compensating_since', models.DateTimeField(null=True)),
+                ('compensation_reason', models.TextField(blank=True, db_default='')),
+                ('compensation_ending', models.CharField(blank=True, db_default='', max_length=32)),
+                ('spent_steps', models.IntegerField(db_default=0)),
+                ('spent_tokens', models.BigIntegerField(db_default=0)),
+                ('spent_cost_usd', models.DecimalField(db_default=0, decimal_places=6, max_digits=16)),
+                ('budget', models.JSONField(help_text="limits of this very run, in place of its agent's: runs.budgets", null=True)),
+                ('newest_action', models.CharField(blank=True, db_default='', max_length=64)),
+                ('repeats', models.IntegerField(db_default=0)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('finished_at', models.DateTimeField(null=True)),
                 ('created_by_user', models.ForeignKey(db_index=False, help_text='the same person under whatever name: who started it may not sign in it', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('forked_from', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='forks', to='runs.agentrun')),
+                ('parent', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='children', to='runs.agentrun')),
             ],
             options={
                 'verbose_name': 'run',
@@ -188,23 +223,124 @@ class Migration(migrations.Migration):
                 'verbose_name': 'decision',
             },
         ),
+        migrations.CreateModel(
+            name='Wait',
+            fields=[
+                ('step', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='wait', serialize=False, to='runs.step')),
+                ('step_number', models.IntegerField()),
+                ('kind', models.CharField(choices=[('timer', 'A time'), ('signal', 'A signal'), ('question', "A person's answer"), ('child', 'Runs that it started')], max_length=16)),
+                ('name', models.TextField(blank=True, help_text='of the signal; the question; empty else')),
+                ('until', models.DateTimeField(help_text='when it is over at the latest', null=True)),
+                ('began_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('ended_at', models.DateTimeField(null=True)),
+                ('outcome', models.CharField(blank=True, choices=[('came', 'It came'), ('timed_out', 'It did not come in time'), ('cancelled', 'Its run was cancelled')], max_length=16)),
+                ('result', models.JSONField(help_text='the payload or the answer', null=True)),
+                ('author', models.CharField(blank=True, help_text='who sent or answered it', max_length=100)),
+            ],
+        ),
         migrations.AddField(
             model_name='step',
             name='run',
             field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='steps', to='runs.agentrun'),
         ),
         migrations.CreateModel(
+            name='ControlRequest',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('kind', models.CharField(choices=[('cancel', 'Cancel it'), ('pause', 'Open no further step'), ('resume', 'Let it go on'), ('retry', 'Go on from the last checkpoint'), ('fork', 'Start another run from one of its steps'), ('compensate', 'Correct what it did')], max_length=16)),
+                ('by', models.CharField(max_length=100)),
+                ('by_user_id', models.BigIntegerField(help_text='the person, under whatever name', null=True)),
+                ('reason', models.TextField(blank=True)),
+                ('details', models.JSONField(default=dict)),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='requests', to='runs.agentrun')),
+            ],
+            options={
+                'verbose_name': 'request',
+            },
+        ),
+        migrations.CreateModel(
+            name='Question',
+            fields=[
+                ('id', models.UUIDField(default=uuid_utils.compat.uuid7, editable=False, primary_key=True, serialize=False)),
+                ('step_number', models.IntegerField()),
+                ('text', models.TextField()),
+                ('schema', models.JSONField(help_text='JSON schema of the answer')),
+                ('groups', models.JSONField(default=list, help_text='whose members may answer; empty: anybody')),
+                ('escalate_to', models.JSONField(default=list, help_text='groups that may answer once escalated')),
+                ('status', models.CharField(choices=[('open', 'Waits for an answer'), ('answered', 'Answered by a person'), ('expired', 'Nobody answered in time'), ('cancelled', 'Its run does not wait any more')], default='open', max_length=16)),
+                ('asked_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('answer_by', models.DateTimeField(null=True)),
+                ('remind_at', models.DateTimeField(help_text='emptied once reminded', null=True)),
+                ('escalate_at', models.DateTimeField(help_text='emptied once escalated', null=True)),
+                ('escalated_at', models.DateTimeField(null=True)),
+                ('answer', models.JSONField(null=True)),
+                ('answered_by', models.CharField(blank=True, max_length=100)),
+                ('ended_at', models.DateTimeField(null=True)),
+                ('event_id', models.CharField(blank=True, help_text='of the answer', max_length=255)),
+                ('answered_by_user', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='questions', to='runs.agentrun')),
+                ('step', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='question', to='runs.step')),
+            ],
+            options={
+                'permissions': [('answer_question', "Can answer an agent's question")],
+            },
+        ),
+        migrations.CreateModel(
             name='Notice',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('event_id', models.CharField(max_length=160, unique=True)),
-                ('kind', models.CharField(choices=[('approval.requested', 'A signature is asked for'), ('approval.reminder', 'A signature is still missing'), ('approval.escalated', 'A second group is asked'), ('approval.decided', 'Approved, denied, expired or superseded'), ('operation.unknown', 'An effect may or may not have happened'), ('operation.needs_person', 'A person must settle an operation'), ('run.paused', 'A run was paused and waits for a person'), ('run.finished', 'A run came to its end')], max_length=32)),
+                ('kind', models.CharField(choices=[('approval.requested', 'A signature is asked for'), ('approval.reminder', 'A signature is still missing'), ('approval.escalated', 'A second group is asked'), ('approval.decided', 'Approved, denied, expired or superseded'), ('operation.unknown', 'An effect may or may not have happened'), ('operation.needs_person', 'A person must settle an operation'), ('run.paused', 'A run was paused and waits for a person'), ('run.finished', 'A run came to its end'), ('question.asked', 'An agent asks people'), ('question.reminder', 'An answer is still missing'), ('question.escalated', 'A second group is asked for an answer'), ('question.answered', 'A person answered')], max_length=32)),
                 ('operation_id', models.CharField(blank=True, max_length=64)),
                 ('status', models.CharField(blank=True, help_text='what it came to', max_length=32)),
                 ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('handed_on_at', models.DateTimeField(help_text='when it was given to everybody who is to hear of it', null=True)),
                 ('approval', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='runs.approval')),
                 ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='runs.agentrun')),
+                ('question', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='runs.question')),
+            ],
+        ),
+        migrations.CreateModel(
+            name='Schedule',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=60, unique=True)),
+                ('agent', models.CharField(max_length=100)),
+                ('objective', models.TextField(blank=True)),
+                ('input', models.JSONField(default=dict)),
+                ('labels', models.JSONField(default=dict)),
+                ('priority', models.SmallIntegerField(help_text="null: the agent's", null=True)),
+                ('cron', models.CharField(max_length=100)),
+                ('time_zone', models.CharField(default='UTC', max_length=100)),
+                ('catch_up', models.CharField(choices=[('skip', 'None of the missed'), ('latest', 'Only the newest of the missed'), ('all', 'Every one of the missed, oldest first')], default='latest', max_length=16)),
+                ('enabled', models.BooleanField(default=True)),
+                ('next_at', models.DateTimeField(help_text='the next slot; null while disabled', null=True)),
+                ('last_slot', models.DateTimeField(help_text='the newest that was to start a run', null=True)),
+                ('last_missed', models.DateTimeField(help_text='the newest that passed without a start, by the catch-up policy', null=True)),
+                ('last_error', models.TextField(blank=True, help_text='why the last slot started nothing')),
+                ('version', models.IntegerField(default=1, help_text='of what people wrote; grows by a save')),
+                ('created_by', models.CharField(max_length=100)),
+                ('saved_by', models.CharField(max_length=100)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('saved_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('last_run', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='runs.agentrun')),
+                ('saved_by_user', models.ForeignKey(db_index=False, help_text='counts as who started its runs, and may not sign in them', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+            ],
+        ),
+        migrations.CreateModel(
+            name='Signal',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=100)),
+                ('event_id', models.CharField(max_length=255)),
+                ('payload', models.JSONField(null=True)),
+                ('digest', models.CharField(help_text='of name and payload: one id, one message', max_length=64)),
+                ('sent_by', models.CharField(max_length=100)),
+                ('sent_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('delivered_at', models.DateTimeField(null=True)),
+                ('delivered_step', models.IntegerField(null=True)),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='signals', to='runs.agentrun')),
             ],
         ),
         migrations.CreateModel(
@@ -256,6 +392,8 @@ class Migration(migrations.Migration):
                 ('settles_at', models.DateTimeField(help_text='until then an earlier send may still take effect at the provider', null=True)),
                 ('unknown_since', models.DateTimeField(help_text='set by the first unknown outcome, cleared only by an answer', null=True)),
                 ('next_reconcile_at', models.DateTimeField(null=True)),
+                ('next_try_at', models.DateTimeField(help_text='prepared, and sent no sooner: an earlier try did not leave', null=True)),
+                ('needs_person_since', models.DateTimeField(help_text='unknown, and nothing that may be asked or sent can settle it', null=True)),
                 ('next_watch_at', models.DateTimeField(help_text='closed, and looked up again then for an effect that came late', null=True)),
                 ('watch_until', models.DateTimeField(null=True)),
                 ('external_ref', models.CharField(blank=True, max_length=255)),
@@ -265,6 +403,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('settled_at', models.DateTimeField(null=True)),
                 ('approval', models.ForeignKey(db_index=False, help_text='the newest request for a signature on it', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='runs.approval')),
+                ('compensates', models.ForeignKey(db_index=False, help_text='the committed operation that this one corrects', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='compensated_by', to='runs.tooloperation')),
                 ('repeats', models.ForeignKey(db_index=False, help_text='the operation that has the same intent, and whose result answers this one', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='repeated_by', to='runs.tooloperation')),
                 ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='operations', to='runs.agentrun')),
                 ('step', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='operations', to='runs.step')),
@@ -279,7 +418,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('source', models.CharField(choices=[('worker', 'The worker that sent it'), ('stale_worker', 'A worker whose lease or deadline was over'), ('take_over', 'The worker that found its sender gone'), ('look_up', 'A question to the provider'), ('person', 'A person')], max_length=16)),
-                ('verdict', models.CharField(choices=[('committed', 'It happened'), ('rejected', 'Refused for good'), ('not_sent', 'Nothing left the process'), ('unknown', 'It may or may not have happened'), ('not_found', 'The provider does not know it (yet)'), ('indeterminate', 'The provider could not say'), ('failed', 'The look-up itself failed: it says nothing')], max_length=16)),
+                ('verdict', models.CharField(choices=[('committed', 'It happened'), ('rejected', 'Refused for good'), ('not_sent', 'Nothing left the process'), ('unknown', 'It may or may not have happened'), ('not_found', 'The provider does not know it (yet)'), ('indeterminate', 'The provider could not say'), ('failed', 'The look-up itself failed: it says nothing'), ('corrected', 'It happened, and a person corrected it by hand')], max_length=16)),
                 ('stage', models.CharField(blank=True, help_text='where a call was interrupted', max_length=16)),
                 ('window', models.JSONField(help_text='of a send: when it was claimed, when bytes left, when it ends', null=True)),
                 ('detail', models.TextField(blank=True)),
@@ -357,7 +496,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='agentrun',
-            index=models.Index(condition=models.Q(('sweep_at__isnull', False)), fields=['sweep_at'], name='run_sweep'),
+            index=models.Index(condition=models.Q(('wake_at__isnull', False)), fields=['agent', '-priority', 'wake_at'], name='run_due'),
+        ),
+        migrations.AddIndex(
+            model_name='agentrun',
+            index=models.Index(condition=models.Q(('lease_owner', ''), _negated=True), fields=['agent'], name='run_held'),
         ),
         migrations.AddIndex(
             model_name='agentrun',
@@ -366,6 +509,18 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='agentrun',
             index=models.Index(fields=['-created_at', '-id'], name='run_newest'),
+        ),
+        migrations.AddIndex(
+            model_name='agentrun',
+            index=models.Index(condition=models.Q(('parent__isnull', False)), fields=['parent'], name='run_children'),
+        ),
+        migrations.AddIndex(
+            model_name='agentrun',
+            index=models.Index(condition=models.Q(('forked_from__isnull', False)), fields=['forked_from'], name='run_forks'),
+        ),
+        migrations.AddIndex(
+            model_name='agentrun',
+            index=models.Index(condition=models.Q(('finished_at__isnull', False), ('parent__isnull', False), ('parent_told_at__isnull', True)), fields=['finished_at'], name='run_untold'),
         ),
         migrations.AddConstraint(
             model_name='agentrun',
@@ -382,6 +537,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='agentrun',
             constraint=models.UniqueConstraint(condition=models.Q(('idempotency_key__isnull', False)), fields=('idempotency_key', 'created_by'), name='run_unique_idempotency_key'),
+        ),
+        migrations.AddConstraint(
+            model_name='agentrun',
+            constraint=models.UniqueConstraint(condition=models.Q(('parent_operation__isnull', False)), fields=('parent_operation',), name='run_one_per_parent_operation'),
         ),
         pgtrigger.migrations.AddTrigger(
             model_name='agentrun',
@@ -405,6 +564,11 @@ class Migration(migrations.Migration):
             name='run',
             field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='runs.agentrun'),
         ),
+        migrations.AddField(
+            model_name='wait',
+            name='run',
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='waits', to='runs.agentrun'),
+        ),
         migrations.AddConstraint(
             model_name='step',
             constraint=models.UniqueConstraint(fields=('run', 'number'), name='step_unique_number'),
@@ -414,12 +578,104 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(condition=models.Q(('closed_at__isnull', True)), fields=('run',), name='step_one_open_per_run'),
         ),
         migrations.AddIndex(
+            model_name='controlrequest',
+            index=models.Index(fields=['run', 'at', 'id'], name='request_of_run'),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='controlrequest',
+            trigger=pgtrigger.compiler.Trigger(name='request_never_changes', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'request rows are append-only (run %)', OLD.run_id USING ERRCODE = 'check_violation';", hash='9beef08fe38b009cd52cdf901f611649a1e06783', operation='UPDATE', pgid='pgtrigger_request_never_changes_1309d', table='runs_controlrequest', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='controlrequest',
+            trigger=pgtrigger.compiler.Trigger(name='request_outlives_nothing_but_its_run', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'request rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ", hash='c5529367930cffae0a0684f67c0e57bba4be2796', operation='DELETE', pgid='pgtrigger_request_outlives_nothing_but_its_run_2dfde', table='runs_controlrequest', when='BEFORE')),
+        ),
+        migrations.AddIndex(
+            model_name='question',
+            index=models.Index(fields=['run', 'step_number'], name='question_of_run'),
+        ),
+        migrations.AddIndex(
+            model_name='question',
+            index=models.Index(fields=['-asked_at', '-id'], name='question_newest'),
+        ),
+        migrations.AddIndex(
+            model_name='question',
+            index=models.Index(fields=['status', '-asked_at', '-id'], name='question_by_status'),
+        ),
+        migrations.AddIndex(
+            model_name='question',
+            index=models.Index(condition=models.Q(('remind_at__isnull', False), ('status', 'open')), fields=['remind_at'], name='question_reminds'),
+        ),
+        migrations.AddIndex(
+            model_name='question',
+            index=models.Index(condition=models.Q(('escalate_at__isnull', False), ('status', 'open')), fields=['escalate_at'], name='question_escalates'),
+        ),
+        migrations.AddConstraint(
+            model_name='question',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('status', 'open')), models.Q(models.Q(('status', 'open'), _negated=True), ('ended_at__isnull', False)), _connector='OR'), name='question_end_is_dated'),
+        ),
+        migrations.AddConstraint(
+            model_name='question',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'answered'), models.Q(('answered_by', ''), _negated=True)), models.Q(models.Q(('status', 'answered'), _negated=True), ('answer__isnull', True), ('answered_by', '')), _connector='OR'), name='question_answer_has_an_author'),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='question',
+            trigger=pgtrigger.compiler.Trigger(name='question_keeps_what_was_asked', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (NEW.id IS DISTINCT FROM OLD.id OR NEW.run_id IS DISTINCT FROM OLD.run_id OR NEW.step_id IS DISTINCT FROM OLD.step_id OR NEW.step_number IS DISTINCT FROM OLD.step_number OR NEW.text IS DISTINCT FROM OLD.text OR NEW.schema IS DISTINCT FROM OLD.schema OR NEW.groups IS DISTINCT FROM OLD.groups OR NEW.escalate_to IS DISTINCT FROM OLD.escalate_to OR NEW.asked_at IS DISTINCT FROM OLD.asked_at OR NEW.answer_by IS DISTINCT FROM OLD.answer_by)', func="RAISE EXCEPTION 'question %: what was asked cannot change', NEW.id USING ERRCODE = 'check_violation';", hash='f36421af3fa3da9b68f10c4178b9ac81d48d1e90', operation='UPDATE OF "id", "run_id", "step_id", "step_number", "text", "schema", "groups", "escalate_to", "asked_at", "answer_by"', pgid='pgtrigger_question_keeps_what_was_asked_fd166', table='runs_question', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='question',
+            trigger=pgtrigger.compiler.Trigger(name='question_ends_once', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (OLD.status <> 'open' AND (NEW.status IS DISTINCT FROM OLD.status OR NEW.answer IS DISTINCT FROM OLD.answer OR NEW.answered_by IS DISTINCT FROM OLD.answered_by OR NEW.ended_at IS DISTINCT FROM OLD.ended_at OR NEW.event_id IS DISTINCT FROM OLD.event_id OR (NEW.answered_by_user_id IS NOT NULL AND NEW.answered_by_user_id IS DISTINCT FROM OLD.answered_by_user_id)))", func="RAISE EXCEPTION 'question %: it has ended, and what it came to cannot change', NEW.id USING ERRCODE = 'check_violation';", hash='b40284bef5d8a59fc89e4c3255a8a71f8a48b112', operation='UPDATE', pgid='pgtrigger_question_ends_once_a03da', table='runs_question', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='question',
+            trigger=pgtrigger.compiler.Trigger(name='question_begins_open', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (NEW.status <> 'open')", func="RAISE EXCEPTION 'question %: it is asked before it ends', NEW.id USING ERRCODE = 'check_violation';", hash='c43c111611eeb0cefadeaa8991a749e35976f470', operation='INSERT', pgid='pgtrigger_question_begins_open_76c70', table='runs_question', when='BEFORE')),
+        ),
+        migrations.AddIndex(
             model_name='notice',
             index=models.Index(condition=models.Q(('handed_on_at__isnull', True)), fields=['id'], name='notice_to_hand_on'),
         ),
         migrations.AddIndex(
             model_name='notice',
             index=models.Index(fields=['run', 'id'], name='notice_of_run'),
+        ),
+        migrations.AddIndex(
+            model_name='schedule',
+            index=models.Index(condition=models.Q(('next_at__isnull', False)), fields=['next_at'], name='schedule_due'),
+        ),
+        migrations.AddConstraint(
+            model_name='schedule',
+            constraint=models.CheckConstraint(condition=models.Q(('name__regex', '^[a-z0-9][a-z0-9_-]*$')), name='schedule_name_is_plain'),
+        ),
+        migrations.AddConstraint(
+            model_name='schedule',
+            constraint=models.CheckConstraint(condition=models.Q(('cron__regex', '^\\S+( \\S+){4}$')), name='schedule_cron_has_five_fields'),
+        ),
+        migrations.AddConstraint(
+            model_name='schedule',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('enabled', True), ('next_at__isnull', False)), models.Q(('enabled', False), ('next_at__isnull', True)), _connector='OR'), name='schedule_dated_while_enabled'),
+        ),
+        migrations.AddConstraint(
+            model_name='schedule',
+            constraint=models.CheckConstraint(condition=models.Q(('last_slot__isnull', True), ('next_at__isnull', True), ('next_at__gt', models.F('last_slot')), _connector='OR'), name='schedule_next_is_later'),
+        ),
+        migrations.AddConstraint(
+            model_name='schedule',
+            constraint=models.CheckConstraint(condition=models.Q(('catch_up__in', ['skip', 'latest', 'all'])), name='schedule_catch_up_is_known'),
+        ),
+        migrations.AddConstraint(
+            model_name='schedule',
+            constraint=models.CheckConstraint(condition=models.Q(('priority__isnull', True), ('priority__range', (-100, 100)), _connector='OR'), name='schedule_priority_in_range'),
+        ),
+        migrations.AddConstraint(
+            model_name='schedule',
+            constraint=models.CheckConstraint(condition=django.db.models.lookups.Exact(models.Func('labels', function='jsonb_typeof', output_field=models.TextField()), models.Value('object')), name='schedule_labels_are_an_object'),
+        ),
+        migrations.AddIndex(
+            model_name='signal',
+            index=models.Index(condition=models.Q(('delivered_at__isnull', True)), fields=['run', 'name', 'id'], name='signal_undelivered'),
+        ),
+        migrations.AddConstraint(
+            model_name='signal',
+            constraint=models.UniqueConstraint(fields=('run', 'event_id'), name='signal_unique_event'),
         ),
         migrations.AddConstraint(
             model_name='stepattempt',
@@ -460,6 +716,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='tooloperation',
             index=models.Index(condition=models.Q(('repeats__isnull', False)), fields=['repeats'], name='operation_repeats'),
+        ),
+        migrations.AddIndex(
+            model_name='tooloperation',
+            index=models.Index(condition=models.Q(('compensates__isnull', False)), fields=['compensates'], name='operation_compensates'),
         ),
         migrations.AddConstraint(
             model_name='tooloperation',
@@ -624,5 +884,13 @@ class Migration(migrations.Migration):
         pgtrigger.migrations.AddTrigger(
             model_name='modeldecision',
             trigger=pgtrigger.compiler.Trigger(name='decision_outlives_nothing_but_its_run', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF EXISTS (SELECT 1 FROM runs_agentrun WHERE id = OLD.run_id) THEN\n                    RAISE EXCEPTION 'decision rows stay while run % exists', OLD.run_id\n                        USING ERRCODE = 'check_violation';\n                END IF;\n                RETURN OLD;\n            ", hash='9607fbb35222820e65fb7cc13e329cc83d81ce6e', operation='DELETE', pgid='pgtrigger_decision_outlives_nothing_but_its_run_bd75a', table='runs_modeldecision', when='BEFORE')),
+        ),
+        migrations.AddConstraint(
+            model_name='wait',
+            constraint=models.UniqueConstraint(fields=('run', 'step_number'), name='wait_unique_step'),
+        ),
+        migrations.AddConstraint(
+            model_name='wait',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('outcome', '')), models.Q(('ended_at__isnull', False), models.Q(('outcome', ''), _negated=True)), _connector='OR'), name='wait_end_has_an_outcome'),
         ),
     ]

@@ -9,27 +9,38 @@ Does not decide anything: rows are written by `commit.py` (a lease holder) and
 """
 
 from runs.models.approvals import Approval, Notice
+from runs.models.control import ControlRequest
+from runs.models.flow import FlowLimit
 from runs.models.journal import Transition
 from runs.models.operations import Incident, NeverSent, ToolObservation, ToolOperation
 from runs.models.runs import AgentRun, Checkpoint, ModelDecision, Step, StepAttempt
+from runs.models.schedules import SCHEDULE_NAME, Schedule
 from runs.models.shared import NAME, TEXT_LIMIT
 from runs.models.upkeep import Sweep, Worker
+from runs.models.waits import Question, Signal, Wait
 
 __all__ = [
     "NAME",
+    "SCHEDULE_NAME",
     "TEXT_LIMIT",
     "AgentRun",
     "Approval",
     "Checkpoint",
+    "ControlRequest",
+    "FlowLimit",
     "Incident",
     "ModelDecision",
     "NeverSent",
     "Notice",
+    "Question",
+    "Schedule",
+    "Signal",
     "Step",
     "StepAttempt",
     "Sweep",
     "ToolObservation",
     "ToolOperation",
     "Transition",
+    "Wait",
     "Worker",
 ]

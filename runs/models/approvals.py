@@ -18,6 +18,7 @@ from uuid_utils.compat import uuid7
 from runs.models.operations import ToolOperation
 from runs.models.runs import AgentRun
 from runs.models.shared import NAME
+from runs.models.waits import Question
 from runs.triggers import APPROVAL_TRIGGERS
 
 
@@ -146,6 +147,10 @@ class Notice(models.Model):
         OPERATION_NEEDS_PERSON = "operation.needs_person", "A person must settle an operation"
         RUN_PAUSED = "run.paused", "A run was paused and waits for a person"
         RUN_FINISHED = "run.finished", "A run came to its end"
+        QUESTION_ASKED = "question.asked", "An agent asks people"
+        QUESTION_REMINDER = "question.reminder", "An answer is still missing"
+        QUESTION_ESCALATED = "question.escalated", "A second group is asked for an answer"
+        QUESTION_ANSWERED = "question.answered", "A person answered"
 
     event_id = models.CharField(max_length=160, unique=True)
     kind = models.CharField(max_length=32, choices=Kind.choices)
@@ -153,6 +158,9 @@ class Notice(models.Model):
     operation_id = models.CharField(max_length=64, blank=True)
     approval = models.ForeignKey(
         Approval, models.CASCADE, null=True, related_name="notices", db_index=False
+    )
+    question = models.ForeignKey(
+        Question, models.CASCADE, null=True, related_name="notices", db_index=False
     )
     status = models.CharField(max_length=32, blank=True, help_text="what it came to")
     at = models.DateTimeField(db_default=Now())

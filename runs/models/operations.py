@@ -69,6 +69,14 @@ class ToolOperation(models.Model):
         db_index=False,
         help_text="the operation that has the same intent, and whose result answers this one",
     )
+    compensates = models.ForeignKey(
+        "self",
+        models.SET_NULL,
+        null=True,
+        related_name="compensated_by",
+        db_index=False,
+        help_text="the committed operation that this one corrects",
+    )
     idempotency_key = models.CharField(max_length=255)
     key_expires_at = models.DateTimeField(null=True)
     policy_outcome = models.CharField(max_length=32, blank=True)
@@ -97,6 +105,12 @@ class ToolOperation(models.Model):
         null=True, help_text="set by the first unknown outcome, cleared only by an answer"
     )
     next_reconcile_at = models.DateTimeField(null=True)
+    next_try_at = models.DateTimeField(
+        null=True, help_text="prepared, and sent no sooner: an earlier try did not leave"
+    )
+    needs_person_since = models.DateTimeField(
+        null=True, help_text="unknown, and nothing that may be asked or sent can settle it"
+    )
     next_watch_at = models.DateTimeField(
         null=True, help_text="closed, and looked up again then for an effect that came late"
     )
@@ -168,6 +182,11 @@ class ToolOperation(models.Model):
             models.Index(
                 name="operation_repeats", fields=["repeats"], condition=Q(repeats__isnull=False)
             ),
+            models.Index(
+                name="operation_compensates",
+                fields=["compensates"],
+                condition=Q(compensates__isnull=False),
+            ),
         ]
         triggers = OPERATION_TRIGGERS
         permissions = [("resolve_operation", "Can settle an unknown operation")]
@@ -201,6 +220,7 @@ class ToolObservation(models.Model):
         NOT_FOUND = "not_found", "The provider does not know it (yet)"
         INDETERMINATE = "indeterminate", "The provider could not say"
         FAILED = "failed", "The look-up itself failed: it says nothing"
+        CORRECTED = "corrected", "It happened, and a person corrected it by hand"
 
     operation = models.ForeignKey(
         ToolOperation, models.CASCADE, related_name="observations", db_index=False

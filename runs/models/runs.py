@@ -47,9 +47,47 @@ class AgentRun(models.Model):
     sweep_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
     cancel_requested_by = models.CharField(max_length=NAME, blank=True)
-    # Paused: no date until somebody resumes it.
+    cancel_compensates = models.BooleanField(
+        db_default=False, help_text="what it did is corrected before it is cancelled"
+    )
+    # Paused: no step is opened and nothing is sent until somebody resumes it.
     paused_at = models.DateTimeField(null=True)
     pause_reason = models.TextField(blank=True)
+    priority = models.SmallIntegerField(db_default=0, help_text="higher goes first")
+    # A child run is started by one operation of its parent, which it answers when it ends.
+    parent = models.ForeignKey(
+        "self", models.SET_NULL, null=True, related_name="children", db_index=False
+    )
+    parent_operation = models.CharField(max_length=64, null=True)
+    depth = models.SmallIntegerField(db_default=0, help_text="0 for a run without a parent")
+    parent_told_at = models.DateTimeField(
+        null=True, help_text="when the parent was made due after this run's end"
+    )
+    # A fork inherits what its origin had done by the end of a step, and never repeats it.
+    forked_from = models.ForeignKey(
+        "self", models.PROTECT, null=True, related_name="forks", db_index=False
+    )
+    forked_at_step = models.IntegerField(null=True)
+    lineage = models.UUIDField(
+        null=True, help_text="the run whose intents count as this one's; null: its own alone"
+    )
+    # Where in its plan a run is: its steps, less those taken back by a retry, and those inherited.
+    inherited_steps = models.IntegerField(db_default=0)
+    voided_steps = models.IntegerField(db_default=0)
+    # Compensating: set while the run corrects what it did, with the state that it ends in.
+    compensating_since = models.DateTimeField(null=True)
+    compensation_reason = models.TextField(db_default="", blank=True)
+    compensation_ending = models.CharField(max_length=32, db_default="", blank=True)
+    # What it and its children have spent, what is reserved for them included.
+    spent_steps = models.IntegerField(db_default=0)
+    spent_tokens = models.BigIntegerField(db_default=0)
+    spent_cost_usd = models.DecimalField(max_digits=16, decimal_places=6, db_default=0)
+    budget = models.JSONField(
+        null=True, help_text="limits of this very run, in place of its agent's: runs.budgets"
+    )
+    # The circuit breaker: the newest action with what it came to, and how often in a row.
+    newest_action = models.CharField(max_length=64, db_default="", blank=True)
+    repeats = models.IntegerField(db_default=0)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)
@@ -77,16 +115,37 @@ class AgentRun(models.Model):
                 fields=["idempotency_key", "created_by"],
                 condition=Q(idempotency_key__isnull=False),
             ),
+            # One operation starts one child, whoever tries again.
+            models.UniqueConstraint(
+                name="run_one_per_parent_operation",
+                fields=["parent_operation"],
+                condition=Q(parent_operation__isnull=False),
+            ),
         ]
         indexes = [
             # `state` stands in no index here, so that most commits stay heap-only.
+            # Who is due, by whose turn it is (`turns.py`). Claims and renewals leave it alone.
             models.Index(
-                name="run_sweep", fields=["sweep_at"], condition=Q(sweep_at__isnull=False)
+                name="run_due",
+                fields=["agent", "-priority", "wake_at"],
+                condition=Q(wake_at__isnull=False),
             ),
+            models.Index(name="run_held", fields=["agent"], condition=~Q(lease_owner="")),
             models.Index(
                 name="run_paused", fields=["paused_at"], condition=Q(paused_at__isnull=False)
             ),
             models.Index(name="run_newest", fields=["-created_at", "-id"]),
+            models.Index(name="run_children", fields=["parent"], condition=Q(parent__isnull=False)),
+            models.Index(
+                name="run_forks", fields=["forked_from"], condition=Q(forked_from__isnull=False)
+            ),
+            models.Index(
+                name="run_untold",
+                fields=["finished_at"],
+                condition=Q(
+                    parent__isnull=False, finished_at__isnull=False, parent_told_at__isnull=True
+                ),
+            ),
         ]
         triggers = RUN_TRIGGERS
 
@@ -106,6 +165,9 @@ class Step(models.Model):
     number = models.IntegerField()
     opened_at = models.DateTimeField(db_default=Now())
     closed_at = models.DateTimeField(null=True)
+    voided_at = models.DateTimeField(
+        null=True, help_text="taken back by a retry: it did nothing, and its plan is done again"
+    )
 
     class Meta:
         constraints = [

@@ -21,6 +21,7 @@ def test_the_tool_and_the_agent_of_the_how_to_pages_are_sound(tmp_path: Path) ->
     agents = json.loads(_manage("list_agents", "--json", app_path=tmp_path))
     assert {tool["name"]: tool["effect_type"] for tool in tools} == {
         "close_account": "TRANSACTIONAL",
+        "close_ticket": "IDEMPOTENT_WRITE",
         "lookup_balance": "READ",
         "open_ticket": "NON_IDEMPOTENT_WRITE",
         "post_letter": "IRREVERSIBLE",

@@ -175,8 +175,11 @@ def drive_in_time(run: AgentRun, *, owner: str = "worker 2", most: int = 200) ->
 _DATED = (
     "runs_agentrun",
     "runs_approval",
+    "runs_question",
+    "runs_signal",
     "runs_tooloperation",
     "runs_toolobservation",
+    "runs_wait",
     "runs_worker",
 )
 # The dates in a send's window are texts in a JSON object.

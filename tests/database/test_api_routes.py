@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.db.models.functions import Now
 from django.urls import URLPattern, URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
@@ -18,8 +19,10 @@ from agentops.problems import no_such_address
 from runs.access import READ, SCOPES
 from runs.models import AgentRun
 from runs.rest import KernelView
+from tests.database import asking
 from tests.database.approving import asked, held_run, person
 from tests.database.callers import Caller, caller
+from tests.database.scheduling import schedule
 from tests.database.stories import Start, uncertain_run
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +43,7 @@ def api_routes() -> Iterator[tuple[str, object]]:
                 yield address, getattr(one.callback, "cls", one.callback)
 
     for address, view in walk(get_resolver().url_patterns, ""):
-        for name in ("run_id", "operation_id", "approval_id"):
+        for name in ("run_id", "operation_id", "approval_id", "question_id"):
             address = address.replace(f"<str:{name}>", "00000000-0000-7000-8000-000000000000")
         yield "/" + address.lstrip("^"), view
 
@@ -129,15 +132,18 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
     """Every documented call is made; each answer has the fields of its schema and no others."""
     run = uncertain_run(start)
     operation = run.operations.get()
-    signed, changed = asked(start), asked(start)
-    paused = held_run(start)
+    signed, changed, question = asked(start), asked(start), asking.asked(start)
+    paused, planned = held_run(start), schedule(agent=run.agent)
     AgentRun.objects.filter(id=paused.id).update(paused_at=Now())
     schema = published_schema()
-    api = caller(username=person().username)
+    user = person()
+    user.user_permissions.add(Permission.objects.get(codename="answer_question"))
+    api = caller(username=user.username)
     bodies = {
         "runs_start": {"agent": run.agent},
         "operations_resolve": {"outcome": "committed", "evidence": "seen at the provider"},
         "approvals_verdict": {"verdict": "approve", "fingerprint": signed.fingerprint},
+        "questions_answer": {"answer": asking.ANSWER},
         "approvals_propose": {
             "arguments": {"order": "17", "amount": 4},
             "fingerprint": changed.fingerprint,
@@ -150,6 +156,8 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
         address = address.replace("{operation_id}", operation.id)
         approval = changed if path.endswith("propose/") else signed
         address = address.replace("{approval_id}", str(approval.id))
+        address = address.replace("{question_id}", str(question.id))
+        address = address.replace("{name}", planned.name)
         for method, call in calls.items():
             body = bodies.get(call["operationId"])
             answer = api.post(address, body) if method == "post" else api.get(address)

@@ -1,6 +1,7 @@
 """Approvals over the API: what is shown, and what each refusal is called."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.database.approving import (
 from tests.database.callers import Caller, caller
 from tests.database.stories import SECRET
 from tests.database.test_api_errors import handled
+from tools.errors import Problem
 
 # The engine commits for itself.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -224,6 +226,7 @@ def test_every_status_of_a_row_can_be_shown(api: Caller, start: Start) -> None:
 # -- Problems --------------------------------------------------------------------------
 
 
+THEN = datetime(2026, 12, 24, tzinfo=UTC)
 REFUSALS = {
     errors.UnknownApproval(approval_id="a"): 404,
     errors.NobodyThere(): 403,
@@ -237,6 +240,12 @@ REFUSALS = {
     errors.Superseded(approval_id="a", newer=None, proposed_by=""): 409,
     errors.AlreadySigned(approval_id="a", person="robin"): 409,
     errors.EventSeen(approval_id="a", event_id="e"): 409,
+    errors.UnknownQuestion(question_id="q"): 404,
+    errors.NotAsked(person="robin", groups=["finance"]): 403,
+    errors.UnfitAnswer([Problem("answer.a", "1", "Write a text.")]): 400,
+    errors.AlreadyAnswered(question_id="q", answered_by="sam", answered_at=THEN): 409,
+    errors.QuestionExpired(question_id="q", answer_by=THEN): 409,
+    errors.QuestionCancelled(question_id="q"): 409,
 }
 
 

@@ -143,18 +143,18 @@ def test_good_calls_beside_bad_ones_are_made_and_the_bound_still_holds(start: St
 # -- Limits -------------------------------------------------------------------------------------
 
 
-def test_a_run_ends_at_its_budget_of_steps(start: Start) -> None:
+def test_a_run_pauses_at_its_budget_of_steps_and_says_what_was_spent(start: Start) -> None:
     script = scripted_tool(*range(9), effect=EffectType.READ)
     run = start(
         decider=lambda context: CallTools(ToolCall("pay")), tools=("pay",), budget=Budget(steps=3)
     )
     drive(run)
-    assert (run.state, len(script.calls)) == (RunState.FAILED, 3)
-    assert "3 steps" in run.error
+    assert (run.state, run.wake_at, len(script.calls)) == (RunState.READY, None, 3)
+    assert run.pause_reason == ("budget: 3 of 3 steps used; spent so far: 3 steps, 0 tokens, 0 USD")
     assert operation_of(run).status == "COMMITTED"
 
 
-def test_a_run_ends_at_its_budget_of_time(start: Start) -> None:
+def test_a_run_pauses_at_its_budget_of_time(start: Start) -> None:
     asked: list[Context] = []
 
     def decide(context: Context) -> Decision:
@@ -164,8 +164,8 @@ def test_a_run_ends_at_its_budget_of_time(start: Start) -> None:
     run = start(decider=decide, budget=Budget(duration=timedelta(hours=1)))
     change("UPDATE runs_agentrun SET created_at = now() - interval '2 hours'")
     drive(run)
-    assert (run.state, asked) == (RunState.FAILED, [])
-    assert "1:00:00" in run.error
+    assert (run.state, run.wake_at, asked) == (RunState.READY, None, [])
+    assert "its time, which ended" in run.pause_reason
 
 
 # -- Rows that cannot be read -------------------------------------------------------------------

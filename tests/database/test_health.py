@@ -11,7 +11,7 @@ from django.test import Client
 from kombu import Connection
 
 from approvals import sweeps as approval_sweeps
-from runs import sweeps
+from runs import schedules, sweeps
 from runs.models import Sweep
 
 
@@ -44,6 +44,7 @@ def test_only_reading_is_possible(address: str) -> None:
 def test_ready_with_database_broker_and_a_fresh_sweep() -> None:
     sweeps.run_once()
     approval_sweeps.run_once()
+    schedules.run_once()
     answer = Client().get("/readyz")
     assert answer.status_code == 200
     assert answer.json()["status"] == "ready"
@@ -64,7 +65,7 @@ def test_not_ready_before_the_first_sweep() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("stale", ["due runs", "approvals"])
+@pytest.mark.parametrize("stale", ["due runs", "approvals", "schedules"])
 @pytest.mark.parametrize(
     ("every", "age", "fresh"), [(1, 5, True), (1, 11, False), (6, 59, True), (6, 61, False)]
 )
@@ -72,7 +73,7 @@ def test_a_sweep_is_fresh_for_ten_periods_and_ten_seconds_at_least(
     settings: LazySettings, every: float, age: float, fresh: bool, stale: str
 ) -> None:
     settings.SWEEP_EVERY = timedelta(seconds=every)
-    for name in ("due runs", "approvals"):
+    for name in ("due runs", "approvals", "schedules"):
         seconds = age if name == stale else 0
         Sweep.objects.create(name=name, last_run_at=Now() - timedelta(seconds=seconds))
     status, found = parts()
@@ -84,6 +85,7 @@ def test_a_sweep_is_fresh_for_ten_periods_and_ten_seconds_at_least(
 def test_not_ready_without_the_broker(no_broker: None) -> None:
     sweeps.run_once()
     approval_sweeps.run_once()
+    schedules.run_once()
     status, found = parts()
     assert status == 503
     assert not found["broker"]["ok"]

@@ -104,14 +104,15 @@ def test_what_waits_for_a_person_is_not_found(start: Start) -> None:
     assert sweeps.run_once().found == 0
 
 
-def test_the_oldest_are_told_first_and_no_more_than_a_batch(
+def test_those_who_wait_longest_are_told_first_and_no_more_than_a_batch(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeps, "BATCH", 2)
     runs = [make() for _ in range(3)]
     for age, run in enumerate(runs):
         change(
-            "UPDATE runs_agentrun SET sweep_at = now() - make_interval(secs => %s) WHERE id = %s",
+            "UPDATE runs_agentrun SET wake_at = now() - make_interval(secs => %s), sweep_at = now()"
+            " WHERE id = %s",
             age,
             run.id,
         )

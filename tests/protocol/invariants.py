@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from runs.state import FINAL_STATES, PERSON_STATES, SETTLED_STATUSES
+from runs.state import FINAL_STATES, PERSON_STATES, SETTLED_STATUSES, UNCERTAIN_STATES
 from tests.protocol.picture import Operation, Picture
 
 Check = Callable[[Picture, Picture], Iterator[str]]
@@ -81,6 +81,10 @@ def _recorded(now: Picture, before: Picture) -> Iterator[str]:
         made = one.status == "COMMITTED" and not one.repeats and one.effect_type not in HARMLESS
         if made and one.id not in with_effect:
             yield f"{one.id} counts as committed, and the provider has nothing"
+    unknown = {one.run for one in now.operations if one.status == "UNKNOWN"}
+    for run in now.runs:
+        if (run.state in UNCERTAIN_STATES) != (run.id in unknown):
+            yield f"run {run.id} is {run.state}, and that is not where its operations stand"
 
 
 def _went_back(now: Picture, operation: Operation) -> bool:

@@ -64,7 +64,7 @@ DEATHS = (
 
 Steps = list[list[tuple[str, int]]]
 CALL = st.tuples(st.sampled_from(sorted(KINDS)), st.integers(1, 2))
-STEPS = st.lists(st.lists(CALL, min_size=1, max_size=2), min_size=1, max_size=3)
+STEPS = st.lists(st.lists(CALL, min_size=1, max_size=3), min_size=1, max_size=3)
 # What the next requests, and the next look-ups, meet at every provider.
 FAULTS = st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=3)
 LAGS = st.lists(st.sampled_from(LOOK_UPS), max_size=3)
@@ -109,6 +109,15 @@ class Story(RuleBasedStateMachine):
         self._arm(answers, look_ups)
         for run in self.runs:
             self._await_date(run)
+            advance(run_id=run.id, owner=self.worker)
+
+    def work_unequally(self) -> None:
+        """As `work`, where the request to one provider never leaves and the other's answer is
+        lost."""
+        self._arm([], [])
+        self.providers["keyed"].answers = deque(["not_sent"])
+        self.providers["unkeyed"].answers = deque(["lost"])
+        for run in self.runs:
             advance(run_id=run.id, owner=self.worker)
 
     @rule(answers=FAULTS, at=st.sampled_from(DEATHS), nth=st.integers(1, 2), is_known=st.booleans())
@@ -253,6 +262,7 @@ def register(
             lookup="by_key",
             settle_window=WINDOW,
         ),
+        parallel=effect is not EffectType.IRREVERSIBLE,
         reconcile_handler=ledger.look_up,
         reconcile_within=objective,
         timeout_policy=Timeout(seconds=2),

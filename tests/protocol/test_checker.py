@@ -108,6 +108,11 @@ PLANTED: dict[str, tuple[int, Callable[[], Picture]]] = {
         lambda: replace(SOUND, journal=tuple(one for one in JOURNAL if one.event != "SEND")),
     ),
     "a commit without an effect": (3, lambda: replace(SOUND, effects=())),
+    "an unknown effect of a run that counts as certain": (
+        3,
+        lambda: with_operation(status="UNKNOWN"),
+    ),
+    "a run that counts as uncertain, and knows": (3, lambda: with_run(state="TOOL_STATUS_UNKNOWN")),
     "an effect that counts as never sent": (3, lambda: with_operation(status="PREPARED")),
     "a repeat after two look-ups": (
         4,

@@ -84,6 +84,24 @@ TOLD = {
         ["TAKE_OVER", "SEND_AGAIN", *SOUND],
     ),
 }
+TOGETHER = {
+    "both answers of a batch are lost": (
+        [start("keyed", "unkeyed"), work("lost")],
+        ["LOSE_OUTCOME", *SOUND],
+    ),
+    "one of a batch never leaves, one is lost, and the run is cancelled": (
+        [start("keyed", "unkeyed"), methodcaller("work_unequally"), CANCEL],
+        ["LOSE_OUTCOME", "NOT_SENT", "CANCEL"],
+    ),
+    "the sender of a batch dies after the first answer": (
+        [start("keyed", "unkeyed"), die("ok", at=Name.CALL_DONE, is_known=True)],
+        ["TAKE_OVER", *SOUND],
+    ),
+    "the sender of a batch dies before any of it leaves": (
+        [start("keyed", "unkeyed"), die("ok", at=Name.CALL_STARTING, is_known=True)],
+        ["TAKE_OVER", "SEND_AGAIN", *SOUND],
+    ),
+}
 IMPATIENT = {
     "a sender dies and nobody notices": (
         [start("unkeyed"), die("nothing", at=Name.CALL_DONE, is_known=False)],
@@ -102,10 +120,10 @@ RICH = {
 }
 
 
-@pytest.mark.parametrize("title", [*TOLD, *IMPATIENT])
+@pytest.mark.parametrize("title", [*TOLD, *TOGETHER, *IMPATIENT])
 def test_a_told_story_breaks_no_invariant(title: str) -> None:
-    moves, edges = (TOLD | IMPATIENT)[title]
-    story = PatientStory() if title in TOLD else Story()
+    moves, edges = (TOLD | TOGETHER | IMPATIENT)[title]
+    story = Story() if title in IMPATIENT else PatientStory()
     try:
         for move in moves:
             move(story)

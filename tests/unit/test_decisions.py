@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from runs.decisions import CallTools, Decision, Fail, Finish, ToolCall, decode, encode
+from runs.decisions import (
+    Ask,
+    CallTools,
+    Compensate,
+    Decision,
+    Delegate,
+    DelegateAll,
+    Fail,
+    Finish,
+    Sleep,
+    ToolCall,
+    WaitFor,
+    decode,
+    encode,
+)
 from runs.errors import UndecodableDecision
 
 _texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -31,10 +45,39 @@ def _call(tool: str, arguments: dict[str, Any]) -> ToolCall:
 
 
 _calls = st.builds(_call, _texts, st.dictionaries(_texts, _json, max_size=3))
+_names = st.text(alphabet="abc._", min_size=1, max_size=12)
+_durations = st.integers(min_value=0, max_value=10**7).map(lambda ms: timedelta(milliseconds=ms))
+_schemas = st.sampled_from(
+    [
+        {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]},
+        {"enum": ["yes", "no"]},
+        {},
+    ]
+)
+_children = st.builds(Delegate, _names, _texts, _json)
 _decisions: st.SearchStrategy[Decision] = st.one_of(
     st.lists(_calls, max_size=4).map(lambda calls: CallTools(*calls)),
     st.builds(Finish, _json),
     st.builds(Fail, _texts),
+    st.builds(Sleep, _durations),
+    st.builds(
+        lambda until: Sleep(until=until),
+        st.datetimes(min_value=datetime(2000, 1, 1), timezones=st.just(UTC)),
+    ),
+    st.builds(WaitFor, _names, st.none() | _durations),
+    st.builds(
+        Ask,
+        _names,
+        _schemas,
+        groups=st.lists(_names, max_size=2),
+        timeout=st.none() | _durations,
+        escalate_to=st.lists(_names, max_size=2),
+        escalate_after=st.none() | _durations,
+        remind_after=st.none() | _durations,
+    ),
+    _children,
+    st.lists(_children, min_size=1, max_size=3).map(lambda all_: DelegateAll(*all_)),
+    st.builds(Compensate, _texts),
 )
 
 

@@ -104,13 +104,20 @@ def test_every_status_that_is_not_settled_has_a_way_to_be(status: OperationStatu
     assert _reachable(OPERATION_EDGES, status) & SETTLED_STATUSES
 
 
-def test_nothing_leaves_an_end() -> None:
-    assert not [edge for edge in RUN_EDGES if edge[0] in FINAL_STATES]
+def test_only_a_persons_request_leaves_an_end() -> None:
+    left = {(state, event) for state, event in RUN_EDGES if state in FINAL_STATES}
+    assert left == {
+        (RunState.FAILED, RunEvent.RETRY),
+        (RunState.FAILED, RunEvent.COMPENSATE),
+        (RunState.COMPLETED, RunEvent.COMPENSATE),
+        (RunState.CANCELLED, RunEvent.COMPENSATE),
+    }
     assert not [edge for edge in OPERATION_EDGES if edge[0] in SETTLED_STATUSES]
 
 
-def test_an_end_is_a_state_that_nothing_leaves() -> None:
-    left = {state for state, _ in RUN_EDGES}
+def test_an_end_is_a_state_that_nothing_else_leaves() -> None:
+    asked = (RunEvent.RETRY, RunEvent.COMPENSATE)
+    left = {state for state, event in RUN_EDGES if event not in asked}
     assert {state for state in RunState if state not in left} == FINAL_STATES
     left_statuses = {status for status, _ in OPERATION_EDGES}
     assert {one for one in OperationStatus if one not in left_statuses} == SETTLED_STATUSES
@@ -160,7 +167,15 @@ def test_a_repeat_ends_without_a_send_and_only_before_one() -> None:
 def test_while_a_person_is_awaited_nothing_is_sent_without_the_persons_word() -> None:
     waiting = RunState.WAITING_FOR_RESOLUTION
     ways_out = {event: to for (state, event), (to, _) in RUN_EDGES.items() if state is waiting}
-    assert set(ways_out) == {RunEvent.RESUME, RunEvent.COMMIT, RunEvent.REJECT, RunEvent.NOT_SENT}
+    assert set(ways_out) == {
+        RunEvent.RESUME,
+        RunEvent.COMMIT,
+        RunEvent.REJECT,
+        RunEvent.NOT_SENT,
+        # Of another call of the same decision, which needs no person.
+        RunEvent.LOSE_OUTCOME,
+        RunEvent.TAKE_OVER,
+    }
     assert RunState.TOOL_RUNNING not in ways_out.values()
 
 

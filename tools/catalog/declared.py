@@ -17,6 +17,7 @@ from tools.declarations import (
     Retry,
     Timeout,
 )
+from tools.spec import Compensation
 
 
 class Declared(TypedDict, total=False):
@@ -31,7 +32,8 @@ class Declared(TypedDict, total=False):
     intent_scope: IntentScope
     on_repeated_intent: OnRepeatedIntent
     repeatable: bool
-    compensation_handler: Callable[..., Any]
+    parallel: bool
+    compensation_handler: Compensation
     timeout_policy: Timeout
     retry_policy: Retry
     approval_policy: Approve

@@ -10,9 +10,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from agentops.tokens import InvalidName, NoScope, UnknownScope, issue_token
-from approvals.errors import PERMISSION
-from runs.access import APPROVALS_DECIDE, SCOPES
+from approvals.errors import ANSWERING, PERMISSION
+from runs.access import APPROVALS_DECIDE, QUESTIONS_ANSWER, SCOPES
 from runs.management.base import KernelCommand
+
+# A scope of these is worth nothing to a user without the permission.
+NEEDED = {APPROVALS_DECIDE: PERMISSION, QUESTIONS_ANSWER: ANSWERING}
 
 
 class Command(KernelCommand):
@@ -39,13 +42,13 @@ class Command(KernelCommand):
                 user = _find_or_make_user(options["user"] or options["name"])
                 for name in _names(options["groups"]):
                     user.groups.add(_find_or_make_group(name))
-                given = []
-                if APPROVALS_DECIDE in _names(options["scopes"]):
-                    given = _let_decide(user)
+                scopes = _names(options["scopes"])
+                given = [one for scope, one in NEEDED.items() if scope in scopes]
+                given = [one for one in given if _give(user, one)]
                 issued = issue_token(
                     user=user,
                     name=options["name"],
-                    scopes=_names(options["scopes"]),
+                    scopes=scopes,
                     expires_at=timezone.now() + timedelta(days=days) if days else None,
                 )
         except (UnknownScope, NoScope, InvalidName) as error:
@@ -90,15 +93,15 @@ def _find_or_make_user(username: str) -> User:
     return found
 
 
-def _let_decide(user: User) -> list[str]:
-    """Give the permission without which the scope is worth nothing; returns what was given."""
-    if user.has_perm(PERMISSION):
-        return []
-    app, _, codename = PERMISSION.partition(".")
+def _give(user: User, permission: str) -> bool:
+    """Give a permission; False where the user had it."""
+    if user.has_perm(permission):
+        return False
+    app, _, codename = permission.partition(".")
     user.user_permissions.add(
         Permission.objects.get(content_type__app_label=app, codename=codename)
     )
-    return [PERMISSION]
+    return True
 
 
 def _find_or_make_group(name: str) -> Group:

@@ -1,4 +1,4 @@
-"""Run the demo: the stack, a shop's payment provider, and three stories told with them."""
+"""Run the demo: the stack, a shop's payment provider, and four stories told with them."""
 
 import os
 import secrets

@@ -3,5 +3,6 @@
 It shares no code, database or clock with the project, so what its ledger says about an effect
 is independent evidence. `python -m examples.shop.provider --help` tells how to start it.
 
-Reading order: `errors`, `wire`, `ledger`, `refunds`, `faults`, `acting`, `endpoints`, `server`.
+Reading order: `errors`, `wire`, `ledger`, `refunds`, `books`, `faults`, `acting`, `endpoints`,
+`server`.
 """

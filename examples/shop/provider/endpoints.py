@@ -4,6 +4,9 @@
     POST   /refunds                     {order, amount, operation_id} + Idempotency-Key
     GET    /refunds?operation_id=       the refunds of an operation (all without it)
 
+    POST   /bookings/{book}             see `books`; /bookings/{book}/back takes it back
+    GET    /bookings?operation_id=      the bookings of an operation (all without it)
+
     GET    /ledger                      every effect, the count per operation, every request
     POST   /faults                      {kind, path, method, times, seconds, delay, ...}
     GET    /faults    DELETE /faults
@@ -14,8 +17,8 @@
     POST   /forget                      forgets every key, as at the end of its retention
     GET    /health
 
-Guarantees: a request for orders or refunds is in the ledger before anything else is done with
-it. The paths of the second group meet no faults and leave no trace in the ledger.
+Guarantees: a request for orders, refunds or bookings is in the ledger before anything else is
+done with it. The paths of the second group meet no faults and leave no trace in the ledger.
 """
 
 import os
@@ -26,6 +29,7 @@ from dataclasses import asdict
 from urllib.parse import urlencode
 
 from examples.shop.provider.acting import Action, Stage
+from examples.shop.provider.books import Books, Wanted, read_booking
 from examples.shop.provider.errors import (
     InvalidField,
     MethodNotAllowed,
@@ -42,7 +46,7 @@ from examples.shop.provider.faults import (
     read_fault,
 )
 from examples.shop.provider.ledger import Ledger
-from examples.shop.provider.refunds import ORDERS, Refund, Refunds, read_refund
+from examples.shop.provider.refunds import ORDERS, Keys, Refund, Refunds, read_refund
 from examples.shop.provider.wire import (
     Answer,
     Hangup,
@@ -61,7 +65,9 @@ class Endpoints:
     def __init__(self, *, ledger: Ledger, honours_keys: bool) -> None:
         self._ledger = ledger
         self._honours_keys = honours_keys
-        self._refunds = Refunds(ledger=ledger, honours_keys=honours_keys)
+        keys = Keys(are_honoured=honours_keys)
+        self._refunds = Refunds(ledger=ledger, keys=keys)
+        self._books = Books(ledger=ledger, keys=keys)
         self._faults = FaultPlan()
         self._stage = Stage()
 
@@ -70,7 +76,7 @@ class Endpoints:
             return self._reply_noted(request)
         return self._reply_to_operator(request)
 
-    # -- Orders and refunds ---------------------------------------------------
+    # -- Orders, refunds and bookings -----------------------------------------
 
     def _reply_noted(self, request: Request) -> Reply:
         number = self._ledger.note_request(
@@ -106,6 +112,13 @@ class Endpoints:
             behind = fault.seconds if fault and fault.kind is FaultKind.LAG else 0.0
             first = 1 if fault and fault.kind is FaultKind.FIRST_PAGE else None
             return _LookUp(lambda: self._refunds.find(operation_id, behind=behind, first=first))
+        if request.path == "/bookings":
+            _allow(request, "GET")
+            refuse_unknown(request.query, known=("operation_id",))
+            return _LookUp(lambda: self._books.find(request.query.get("operation_id")))
+        if request.path.startswith("/bookings/"):
+            _allow(request, "POST")
+            return _Book(self._books, read_booking(request))
         _, _, order_id = request.path.removeprefix("/").partition("/")
         if not request.path.startswith("/orders/") or not order_id:
             raise UnknownPath(request.path)
@@ -149,6 +162,7 @@ class Endpoints:
             {
                 "honours_keys": self._honours_keys,
                 "effects": [asdict(effect) for effect in effects],
+                "bookings": [asdict(booking) for booking in self._ledger.bookings()],
                 "counts": Counter(effect.operation_id for effect in effects),
                 "requests": [asdict(request) for request in self._ledger.requests()],
                 "held": self._stage.held,
@@ -193,6 +207,20 @@ class _PlaceRefund:
 
     def perform(self, *, instead: Answer | None = None, moves_money: bool = True) -> Answer:
         return self._refunds.perform(self._refund, instead=instead, moves_money=moves_money)
+
+
+class _Book:
+    def __init__(self, books: Books, wanted: Wanted) -> None:
+        self._books = books
+        self._wanted = wanted
+
+    @contextmanager
+    def claim(self) -> Iterator[bool]:
+        with self._books.claim(self._wanted) as free:
+            yield free
+
+    def perform(self, *, instead: Answer | None = None, moves_money: bool = True) -> Answer:
+        return self._books.perform(self._wanted, instead=instead, moves_money=moves_money)
 
 
 class _LookUp:

@@ -17,7 +17,7 @@ from examples.shop.provider.wire import (
     take_number,
 )
 
-BUSINESS_PATHS = ("/orders", "/refunds")
+BUSINESS_PATHS = ("/orders", "/refunds", "/bookings")
 MOST_SECONDS = 600.0
 MOST_TIMES = 100_000
 

@@ -27,6 +27,18 @@ CREATE TABLE IF NOT EXISTS effects (
     fence_token TEXT,
     committed_at TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS bookings (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    booking_id TEXT NOT NULL UNIQUE,
+    account TEXT NOT NULL,
+    book TEXT NOT NULL,
+    order_id TEXT NOT NULL,
+    units INTEGER NOT NULL CHECK (units <> 0),
+    operation_id TEXT NOT NULL,
+    key TEXT,
+    fence_token TEXT,
+    committed_at TEXT NOT NULL
+);
 CREATE INDEX IF NOT EXISTS effects_by_operation ON effects (operation_id);
 CREATE TABLE IF NOT EXISTS answers (
     account TEXT NOT NULL,
@@ -51,6 +63,7 @@ CREATE TABLE IF NOT EXISTS requests (
 CREATE INDEX IF NOT EXISTS requests_by_path ON requests (path, method);
 """
 EFFECT = "refund_id, account, order_id, cents, operation_id, key, fence_token, committed_at"
+BOOKING = "booking_id, account, book, order_id, units, operation_id, key, fence_token, committed_at"
 SEEN = "seq, method, path, query, key, fence_token, seen_at, outcome, status, fault"
 
 
@@ -75,6 +88,21 @@ class Effect:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Booking:
+    """Items, hundredths or parcels that were booked for an order; taken back where negative."""
+
+    booking_id: str
+    account: str
+    book: str
+    order_id: str
+    units: int
+    operation_id: str
+    key: str | None
+    fence_token: str | None
+    committed_at: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeptAnswer:
     """What a key is answered from now on, and the digest of the body it was first used with."""
 
@@ -87,7 +115,7 @@ class KeptAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenRequest:
-    """A request for orders or refunds.
+    """A request for orders, refunds or bookings.
 
     `outcome` is `pending`, `answered`, `replayed` or `closed` (no answer was given), `status` the
     HTTP status if there was one, `fault` the kind of fault that it met. What was answered is
@@ -121,7 +149,9 @@ class Ledger:
         except (OSError, sqlite3.Error) as error:
             raise LedgerNotUsable(path, str(error)) from error
 
-    def record(self, *, effect: Effect | None, kept: KeptAnswer | None) -> KeptAnswer | None:
+    def record(
+        self, *, effect: Effect | Booking | None, kept: KeptAnswer | None
+    ) -> KeptAnswer | None:
         """Writes both and returns None, or writes nothing and returns the key's earlier answer."""
         with self._transaction() as rows:
             if kept is not None:
@@ -140,12 +170,11 @@ class Ledger:
                     " VALUES (:account, :key, :digest, :status, :body)",
                     vars(kept),
                 )
-            if effect is not None:
-                rows.execute(
-                    f"INSERT INTO effects ({EFFECT}) VALUES (:refund_id, :account, :order_id,"
-                    " :cents, :operation_id, :key, :fence_token, :committed_at)",
-                    vars(effect),
-                )
+            match effect:
+                case Effect():
+                    _insert(rows, "effects", EFFECT, effect)
+                case Booking():
+                    _insert(rows, "bookings", BOOKING, effect)
         return None
 
     def forget_answers(self) -> int:
@@ -162,6 +191,17 @@ class Ledger:
             ).fetchall()
         names = EFFECT.split(", ")
         return [Effect(**dict(zip(names, row, strict=True))) for row in found]
+
+    def bookings(self, *, operation_id: str | None = None) -> list[Booking]:
+        """Oldest first; all of them, or those of one operation."""
+        with self._turn:
+            found = self._rows.execute(
+                f"SELECT {BOOKING} FROM bookings WHERE ?1 IS NULL OR operation_id = ?1"
+                " ORDER BY seq",
+                (operation_id,),
+            ).fetchall()
+        names = BOOKING.split(", ")
+        return [Booking(**dict(zip(names, row, strict=True))) for row in found]
 
     def note_request(
         self, *, method: str, path: str, query: str, key: str | None, fence_token: str | None
@@ -186,7 +226,7 @@ class Ledger:
             )
 
     def requests(self) -> list[SeenRequest]:
-        """Every request for orders or refunds, in the order of arrival."""
+        """Every request that was noted, in the order of arrival."""
         with self._turn:
             found = self._rows.execute(f"SELECT {SEEN} FROM requests ORDER BY seq").fetchall()
         names = SEEN.split(", ")
@@ -220,6 +260,11 @@ class Ledger:
                 self._rows.execute("ROLLBACK")
                 raise
             self._rows.execute("COMMIT")
+
+
+def _insert(rows: sqlite3.Connection, table: str, columns: str, effect: Effect | Booking) -> None:
+    values = ", ".join(f":{name}" for name in columns.split(", "))
+    rows.execute(f"INSERT INTO {table} ({columns}) VALUES ({values})", vars(effect))
 
 
 def utc_now() -> str:

@@ -83,21 +83,22 @@ class Refund:
     digest: str
 
 
-class Refunds:
-    def __init__(self, *, ledger: Ledger, honours_keys: bool) -> None:
-        self._ledger = ledger
-        self._honours_keys = honours_keys
+class Keys:
+    """The idempotency keys that are being worked on."""
+
+    def __init__(self, *, are_honoured: bool) -> None:
+        self.are_honoured = are_honoured
         self._turn = threading.Lock()
         # Kept in memory on purpose: after a crash no key may stay "in flight" for ever.
         self._in_flight: set[tuple[str, str]] = set()
 
     @contextmanager
-    def claim(self, refund: Refund) -> Iterator[bool]:
+    def claim(self, account: str, key: str | None) -> Iterator[bool]:
         """Whether the caller may work on the key; it is nobody else's until the block ends."""
-        if refund.key is None or not self._honours_keys:
+        if key is None or not self.are_honoured:
             yield True
             return
-        name = (refund.account, refund.key)
+        name = (account, key)
         with self._turn:
             free = name not in self._in_flight
             if free:
@@ -108,6 +109,18 @@ class Refunds:
             if free:
                 with self._turn:
                     self._in_flight.discard(name)
+
+
+class Refunds:
+    def __init__(self, *, ledger: Ledger, keys: Keys) -> None:
+        self._ledger = ledger
+        self._keys = keys
+
+    @contextmanager
+    def claim(self, refund: Refund) -> Iterator[bool]:
+        """Whether the caller may work on the key; it is nobody else's until the block ends."""
+        with self._keys.claim(refund.account, refund.key) as free:
+            yield free
 
     def perform(
         self, refund: Refund, *, instead: Answer | None = None, moves_money: bool = True
@@ -147,7 +160,7 @@ class Refunds:
         return self._ledger.forget_answers()
 
     def _to_keep(self, refund: Refund, answer: Answer) -> KeptAnswer | None:
-        if refund.key is None or not self._honours_keys:
+        if refund.key is None or not self._keys.are_honoured:
             return None
         return KeptAnswer(
             account=refund.account,
@@ -167,15 +180,15 @@ def read_refund(request: Request) -> Refund:
     """Raises `InvalidField` or `UnreadableBody`."""
     body = read_object(request.body)
     refuse_unknown(body, known=("order", "amount", "operation_id"))
-    key = None if request.key is None else _name("Idempotency-Key", request.key)
+    key = None if request.key is None else read_name("Idempotency-Key", request.key)
     return Refund(
-        account=_name("Account", request.account or DEFAULT_ACCOUNT),
+        account=read_name("Account", request.account or DEFAULT_ACCOUNT),
         key=key,
         fence_token=request.fence_token,
-        order_id=_name("order", body.get("order")),
+        order_id=read_name("order", body.get("order")),
         cents=_cents(body.get("amount")),
         # A caller that sends only a key can still find its refund by that key.
-        operation_id=_name("operation_id", body.get("operation_id", key)),
+        operation_id=read_name("operation_id", body.get("operation_id", key)),
         digest=hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(),
     )
 
@@ -214,7 +227,7 @@ def _as_json(effect: Effect) -> dict[str, object]:
     }
 
 
-def _name(field: str, value: object) -> str:
+def read_name(field: str, value: object) -> str:
     if not isinstance(value, str) or NAME.fullmatch(value) is None:
         raise InvalidField(field, value, "give 1 to 255 visible ASCII characters")
     return value

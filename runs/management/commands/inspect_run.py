@@ -7,13 +7,21 @@ from django.core.management.base import CommandParser
 
 from runs.access import READ
 from runs.errors import UnknownRun
+from runs.family import find_descendants
 from runs.management.base import KernelCommand, add_limit, as_json, checked_limit
 from runs.models import AgentRun
 from runs.presenting import present_incident, present_operation, present_run
 from runs.queries import find_incidents, find_operations, parse_run_id
 from runs.shapes import IncidentOfRun, Run
 from runs.state import OperationStatus
-from runs.tables import facts_table, say_in_flight, show_time, timeline_table
+from runs.tables import (
+    facts_table,
+    say_in_flight,
+    say_spent,
+    say_wait,
+    show_time,
+    timeline_table,
+)
 from runs.timeline import read_newest
 
 
@@ -40,7 +48,7 @@ class Command(KernelCommand):
             found = [as_json(incident) for incident in incidents]
             self.show_json({"run": as_json(run), "incidents": found, "timeline": entries})
             return
-        facts = [*_facts(run), *_uncertain(run), *_incidents(incidents)]
+        facts = [*_facts(run), *_below(run), *_uncertain(run), *_incidents(incidents)]
         self.show_table(facts_table(facts), "", timeline_table(page.items))
         if page.previous:
             self.say(f"Earlier entries are left out; --limit shows more than {len(page.items)}.")
@@ -62,11 +70,47 @@ def _facts(run: Run) -> list[tuple[str, object]]:
             f"{run.lease.owner} until {show_time(run.lease.expires_at)}" if run.lease else None,
         ),
         ("due", show_time(run.wake_at) or None),
-        ("steps", run.spent.steps),
+        ("waits for", say_wait(run) or None),
+        ("paused", _words(show_time(run.paused_at), run.pause_reason) or None),
+        ("cancel", _cancel(run)),
+        ("correcting", _correcting(run)),
+        ("spent", say_spent(run.spent, run.budget)),
+        ("priority", run.priority or None),
+        ("started by", run.parent),
+        (
+            "forked from",
+            f"{run.forked_from} step {run.forked_at_step}" if run.forked_from else None,
+        ),
         ("created", f"{show_time(run.created_at)} by {run.created_by}"),
         ("finished", show_time(run.finished_at) or None),
     ]
     return [(name, value) for name, value in facts if value is not None]
+
+
+def _cancel(run: Run) -> str | None:
+    asked = run.cancel_requested
+    if asked is None:
+        return None
+    how = " with compensation" if asked.compensate else ""
+    return f"asked for{how} by {asked.by} at {show_time(asked.at)}"
+
+
+def _correcting(run: Run) -> str | None:
+    saga = run.compensating
+    return _words(f"since {show_time(saga.since)}", saga.reason) if saga else None
+
+
+def _below(run: Run) -> list[tuple[str, object]]:
+    """The runs that it started, and below each those that it started."""
+    if not run.children:
+        return []
+    return [
+        (
+            "below" if place == 0 else "",
+            f"{'  ' * (one.level - 1)}{one.run_id} {one.agent} {one.state}",
+        )
+        for place, one in enumerate(find_descendants(run.id))
+    ]
 
 
 def _uncertain(run: Run) -> list[tuple[str, object]]:

@@ -27,6 +27,7 @@ class Command(KernelCommand):
             action="store_true",
             help="only runs with an effect that may or may not have happened",
         )
+        parser.add_argument("--parent", metavar="RUN", help="only runs that this one started")
         add_limit(parser, default=50, of="runs")
 
     def act(self, options: dict[str, Any]) -> None:
@@ -36,6 +37,7 @@ class Command(KernelCommand):
             agent=options["agent"],
             labels=dict(parse_label(one, separator="=") for one in options["label"]),
             uncertain=True if options["uncertain"] else None,
+            parent=options["parent"],
         )
         page = read_newest_first(found, cursor=None, size=checked_limit(options["limit"]))
         runs = present_runs(page.items)

@@ -30,6 +30,9 @@ class Command(KernelCommand):
         parser.add_argument(
             "--label", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
         )
+        parser.add_argument(
+            "--priority", type=int, help="-100 to 100, higher goes first; the agent's if left out"
+        )
         parser.add_argument("--idempotency-key", help="sent again with it, it is the same run")
         parser.add_argument("--wait", action="store_true", help="until the run has ended")
         parser.add_argument(
@@ -43,6 +46,7 @@ class Command(KernelCommand):
             objective=options["objective"],
             input=_read_input(options["input"]),
             labels=dict(parse_label(one, separator="=") for one in options["label"]),
+            priority=options["priority"],
             idempotency_key=options["idempotency_key"],
         )
         run = started.run

@@ -67,6 +67,19 @@ def decide_two_refunds(context: Context) -> Decision:
     return Fail("a refund did not go through")
 
 
+def decide_together(context: Context) -> Decision:
+    """Reads and refunds that leave at once, and the end once each has come to something."""
+    if not context.observations:
+        orders = ("17", "18", "19")
+        return CallTools(
+            *(ToolCall("read_order", order_id=order) for order in orders),
+            *(ToolCall("refund_beside", order_id=order, amount=AMOUNT) for order in orders),
+        )
+    if all(seen.committed for seen in context.observations):
+        return Finish(len(context.observations))
+    return Fail("a call did not go through")
+
+
 AGENTS = (
     Agent(name="crash_sighted", decider=_read_then("refund"), tools=("read_order", "refund")),
     Agent(
@@ -76,6 +89,11 @@ AGENTS = (
     ),
     Agent(name="crash_fickle", decider=decide_otherwise_each_time, tools=("refund",)),
     Agent(name="crash_thinker", decider=decide_for_long, tools=("refund",)),
+    Agent(
+        name="crash_together",
+        decider=decide_together,
+        tools=("read_order", "refund_beside"),
+    ),
     Agent(name="crash_pair", decider=decide_two_refunds, tools=("refund",)),
     Agent(
         name="crash_two_orders",
@@ -85,6 +103,16 @@ AGENTS = (
             Finish("both"),
         ),
         tools=("unkeyed_refund",),
+    ),
+    Agent(
+        name="crash_saga",
+        decider=Script(
+            ToolCall("take_items", order_id=ORDER, units=2),
+            ToolCall("charge", order_id=ORDER, units=42_00),
+            Fail("the parcel cannot be sent"),
+        ),
+        tools=("take_items", "charge"),
+        on_failure="compensate",
     ),
     Agent(
         name="crash_thing",

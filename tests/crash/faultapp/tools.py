@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from tests.crash.faultapp import bookings as bookings
 from tests.crash.faultapp.payments import (
     SECOND,
     SOON,
@@ -145,6 +146,7 @@ declare(
     settle_window=timedelta(seconds=0.2),
     approval_policy=Approve(),
 )
+declare("refund_beside", KEYED, reconcile_handler=find_refund, parallel=True)
 declare("gift", UNKEYED, reconcile_handler=find_keyless_refund, repeatable=True)
 
 

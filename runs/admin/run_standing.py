@@ -1,0 +1,120 @@
+"""How a run stands to what is outside of it: waits, requests, its parent, its children, forks.
+
+Guarantees: one query for each thing named, and none for what a run does not have; text of
+strangers is bounded, and declared secrets are hidden.
+"""
+
+from collections.abc import Collection
+
+from django.utils.html import format_html
+
+from runs.admin.readonly import Cell, Fact, Notice, Table
+from runs.admin.show import (
+    line,
+    link,
+    list_url,
+    record_url,
+    run_badge,
+    run_link,
+    when,
+)
+from runs.family import MOST, find_descendants
+from runs.models import AgentRun, Wait
+from runs.presenting import present_limits, present_spent
+from runs.state import RunState
+from runs.tables import say_spent
+from tools.redaction import scrub
+
+
+def standing_notices(run: AgentRun, hidden: Collection[str]) -> list[Notice]:
+    """What holds the run, or turns it."""
+
+    def said(text: str) -> Cell:
+        return line(scrub(text, {"input": run.input}, hidden), 500)
+
+    notices = []
+    if run.paused_at is not None:
+        notices.append(Notice("warning", "Paused", [said(run.pause_reason)]))
+    if run.state == RunState.WAITING:
+        waits = run.waits.filter(ended_at__isnull=True)
+        notices += [
+            Notice("info", "Waits for", [_say_wait(wait, said(wait.name))]) for wait in waits
+        ]
+    if run.compensating_since is not None and run.finished_at is None:
+        notices.append(Notice("warning", "Corrects what it did", [said(run.compensation_reason)]))
+    return notices
+
+
+def standing_facts(run: AgentRun) -> list[Fact]:
+    """Where the run came from, what it may spend, what was asked of it."""
+    facts = [Fact("Spent", say_spent(present_spent(run), present_limits(run)))]
+    if run.priority:
+        facts.append(Fact("Priority", str(run.priority)))
+    if run.parent_operation is not None:
+        parent = run_link(run.parent_id) if run.parent_id else "a run that was purged"
+        facts.append(Fact("Started by", parent))
+    if run.forked_from_id is not None:
+        origin = format_html("{} step {}", run_link(run.forked_from_id), run.forked_at_step)
+        facts.append(Fact("Forked from", origin))
+    if run.cancel_requested_at is not None:
+        by, at = line(run.cancel_requested_by), when(run.cancel_requested_at)
+        how = ", with compensation" if run.cancel_compensates else ""
+        facts.append(Fact("Cancel asked for", format_html("{} by {}{}", at, by, how)))
+    if run.paused_at is not None:
+        facts.append(Fact("Paused", when(run.paused_at)))
+    if run.compensating_since is not None:
+        facts.append(Fact("Correcting since", when(run.compensating_since)))
+    return facts
+
+
+def family_of(run: AgentRun) -> list[Table]:
+    """The runs below this one and its forks; nothing for a run that has none."""
+    tables = []
+    if below := find_descendants(run.pk):
+        more = f"The first {MOST} are shown; see all" if len(below) == MOST else "Open as a list"
+        tables.append(
+            Table(
+                headers=("run", "state"),
+                rows=[
+                    (
+                        format_html(
+                            "{}{} {}",
+                            "\N{NO-BREAK SPACE}" * 4 * (one.level - 1),
+                            line(one.agent),
+                            run_link(one.run_id),
+                        ),
+                        run_badge(one.state),
+                    )
+                    for one in below
+                ],
+                title="Runs that it started",
+                more_url=list_url(AgentRun, parent=run.pk),
+                more_text=more,
+            )
+        )
+    if forks := list(run.forks.only("agent", "state", "forked_at_step").order_by("-id")[:MOST]):
+        tables.append(
+            Table(
+                headers=("run", "from", "state"),
+                rows=[
+                    (
+                        link(record_url(AgentRun, one.pk), f"…{str(one.pk)[-12:]}"),
+                        f"step {one.forked_at_step}",
+                        run_badge(one.state),
+                    )
+                    for one in forks
+                ],
+                title="Forks",
+            )
+        )
+    return tables
+
+
+def _say_wait(wait: Wait, name: Cell) -> Cell:
+    what = Wait.Kind(wait.kind).label
+    if wait.kind in (Wait.Kind.SIGNAL, Wait.Kind.QUESTION):
+        what = f"{what}:"
+    else:
+        name = ""
+    until = format_html(" until {}", when(wait.until)) if wait.until is not None else ""
+    return format_html("{} {}{}", what, name, until)

@@ -1,0 +1,252 @@
+"""Delegation: a goal that another agent's run reaches for this one.
+
+A delegation is an operation whose effect is a run of ours: the statement that records it as
+begun inserts that run, under the operation's id, so a crash never starts two. The operation is
+RUNNING while the child goes on, and ends with it: COMMITTED with the child's result, or
+REJECTED with its error.
+
+Guarantees: results, failures and cancellation travel; a child whose end was not told to its
+parent is found by a sweep; a parent ends only when its children have; how deep and how wide a
+tree grows is bounded, and what a child may spend is reserved by its parent.
+
+Does not pause children with their parent.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+from uuid_utils.compat import uuid7
+
+from runs import budgets
+from runs.access import RUNS_WRITE, Actor
+from runs.agents import Agent, get_agent
+from runs.asking import reopen
+from runs.decisions import Delegate
+from runs.descent import has_effects
+from runs.errors import UnknownAgent
+from runs.history import COMPENSATE_RUN, DELEGATE
+from runs.models import TEXT_LIMIT, AgentRun, NeverSent, ToolOperation
+from runs.outcomes import settle
+from runs.planning import name_operation, refuse_operation
+from runs.state import FINAL_STATES, OperationEvent, OperationStatus, RunEvent, RunState
+from runs.waiting import begin_waiting_for_children
+from runs.wake import hint, make_due
+from runs.work import Work
+from tools import EffectType
+from tools.canonical import digest
+from tools.redaction import bound_text
+
+DEEPEST: Final = 5
+MOST_CHILDREN: Final = 50
+BATCH: Final = 500
+BUILT_IN: Final = frozenset({DELEGATE, COMPENSATE_RUN})
+
+
+def is_built_in(operation: ToolOperation) -> bool:
+    """Whether the kernel itself carries the operation out, by a run."""
+    return operation.tool in BUILT_IN
+
+
+def plan_children(work: Work, delegations: Sequence[Delegate]) -> list[ToolOperation]:
+    """Plan one operation for each delegation; one that cannot be is refused, and says why."""
+    before = ToolOperation.objects.filter(run_id=work.run_id, tool=DELEGATE).count()
+    planned = []
+    for ordinal, asked in enumerate(delegations):
+        operation = name_operation(work, tool=DELEGATE, ordinal=ordinal, revision=0)
+        operation.arguments = {
+            "agent": asked.agent,
+            "objective": asked.objective,
+            "input": {} if asked.input is None else asked.input,
+        }
+        operation.arguments_digest = digest(operation.arguments)
+        operation.effect_type = EffectType.TRANSACTIONAL
+        if refusal := _find_refusal(work, asked, children=before + ordinal):
+            refuse_operation(
+                work, operation, refusal, rule="invalid delegation", why=NeverSent.INVALID
+            )
+        else:
+            operation.policy_outcome = "allow"
+            work.move_operation(operation, OperationEvent.INTEND)
+        planned.append(operation)
+    return planned
+
+
+def start_children(work: Work, agent: Agent | None) -> bool:
+    """Start what the step delegates, and wait for it. False when the run was given back.
+
+    True where what it waits for is begun by looking at it, once the intent is durable.
+    """
+    begun = [one for one in work.operations if one.status == OperationStatus.PREPARED]
+    for operation in begun:
+        if operation.tool == DELEGATE:
+            child = _build_child(work, operation, agent, among=len(begun))
+            work.change.new_children.append(child)
+            operation.external_ref = str(child.id)
+            work.spend(work.spent.plus(budgets.granted(child.budget)))
+        else:
+            operation.external_ref = operation.arguments["run"]
+        operation.attempts = 1
+        operation.fence_token = work.lease.fence_token
+        operation.first_sent_at = operation.last_sent_at = operation.settles_at = work.now
+        work.move_operation(operation, OperationEvent.SEND)
+    begin_waiting_for_children(work)
+    if any(operation.tool == COMPENSATE_RUN for operation in begun):
+        work.commit()
+        return True
+    work.release(wake_in=None)
+    hint_children(work)
+    return False
+
+
+def hint_children(work: Work) -> None:
+    """Tell workers of the runs that the step waits for; the sweep finds them anyway."""
+    for operation in _open(work):
+        hint(UUID(operation.external_ref))
+
+
+def settle_children(work: Work) -> bool:
+    """Plan the ends of delegations whose runs have ended. True when all of them have."""
+    for operation in _open(work):
+        child = _find_child(operation)
+        if operation.tool == COMPENSATE_RUN and child is not None and _reopen(work, child):
+            continue
+        if child is None or child.state in FINAL_STATES:
+            _settle(work, operation, child)
+    return not _open(work)
+
+
+def cancel_children(work: Work) -> None:
+    """Ask the runs that the step waits for to be cancelled, as this one is to be."""
+    from runs.control import cancel_run  # commands come after the engine in the import order
+
+    actor = Actor(name=f"run {work.run_id}", scopes=frozenset({RUNS_WRITE}))
+    for operation in _open(work):
+        child = _find_child(operation)
+        if child is not None and child.state not in FINAL_STATES:
+            cancel_run(actor=actor, run_id=child.pk, compensate=work.cancel_compensates)
+
+
+def tell_parent(child_id: UUID, parent_id: UUID) -> None:
+    """Make the parent of a run that has ended due, once."""
+    with transaction.atomic():
+        untold = AgentRun.objects.filter(
+            id=child_id, finished_at__isnull=False, parent_told_at__isnull=True
+        )
+        if untold.update(parent_told_at=Now()):
+            make_due(parent_id)
+
+
+def tell_untold_once() -> int:
+    """Tell the parents of runs whose worker died between their end and the telling."""
+    untold = AgentRun.objects.filter(
+        parent__isnull=False, finished_at__isnull=False, parent_told_at__isnull=True
+    ).order_by("finished_at")
+    found = list(untold.values_list("id", "parent_id")[:BATCH])
+    for child_id, parent_id in found:
+        if parent_id is not None:
+            tell_parent(child_id, parent_id)
+    return len(found)
+
+
+def _find_refusal(work: Work, asked: Delegate, *, children: int) -> str:
+    try:
+        get_agent(asked.agent)
+    except UnknownAgent as error:
+        return str(error)
+    if work.depth >= DEEPEST:
+        return f"delegation: {DEEPEST} levels of runs are the most; this run is on the last one"
+    if children >= MOST_CHILDREN:
+        return f"delegation: a run starts at most {MOST_CHILDREN} others"
+    return ""
+
+
+def _build_child(
+    work: Work, operation: ToolOperation, agent: Agent | None, *, among: int
+) -> AgentRun:
+    asked = operation.arguments
+    other = get_agent(asked["agent"])
+    request = {**asked, "labels": work.labels}
+    left = budgets.Limits()
+    if agent is not None:
+        limits = budgets.limits_of(own=work.budget, budget=agent.budget, created_at=work.created_at)
+        left = budgets.share(limits, work.spent, among=among)
+    return AgentRun(
+        id=uuid7(),
+        agent=other.name,
+        agent_version=other.version,
+        objective=asked["objective"],
+        input=asked["input"],
+        labels=work.labels,
+        created_by=work.requester,
+        created_by_user_id=work.requester_user_id,
+        request_digest=digest(request),
+        priority=work.priority,
+        parent_operation=operation.id,
+        depth=work.depth + 1,
+        budget=budgets.grant(left, other.budget, now=work.now),
+    )
+
+
+def _open(work: Work) -> list[ToolOperation]:
+    """The step's delegations that are under way."""
+    return [
+        one for one in work.operations if is_built_in(one) and one.status == OperationStatus.RUNNING
+    ]
+
+
+def _find_child(operation: ToolOperation) -> AgentRun | None:
+    return AgentRun.objects.filter(id=operation.external_ref).first()
+
+
+def _reopen(work: Work, child: AgentRun) -> bool:
+    """Have a child run corrected that has ended and left effects; True if it goes on for that.
+
+    Asked at every look, so a worker that dies in between leaves it to the next one.
+    """
+    if child.state not in FINAL_STATES:
+        return True
+    if child.compensating_since is not None or not has_effects(str(child.pk)):
+        return False
+    ending = RunState.FAILED if child.state == RunState.FAILED else RunState.CANCELLED
+    with transaction.atomic():
+        locked = AgentRun.objects.select_for_update(no_key=True).get(id=child.pk)
+        if locked.state not in FINAL_STATES:
+            return True
+        reopen(
+            locked,
+            RunEvent.COMPENSATE,
+            actor=Actor(name=f"run {work.run_id}", scopes=frozenset()),
+            reason=f"run {work.run_id}, which started it, is compensated",
+            compensating_since=Now(),
+            compensation_reason=f"run {work.run_id} is compensated",
+            compensation_ending=ending,
+            parent_told_at=None,
+        )
+    return True
+
+
+def _settle(work: Work, operation: ToolOperation, child: AgentRun | None) -> None:
+    settle(work, operation)
+    if child is None:
+        return _reject(work, operation, "its run was purged")
+    if operation.tool == COMPENSATE_RUN:
+        if has_effects(str(child.pk)):
+            return _reject(work, operation, f"run {child.pk} has effects that are not corrected")
+        return work.move_operation(operation, OperationEvent.COMMIT, f"run {child.pk} is corrected")
+    actual = budgets.Spent(child.spent_steps, child.spent_tokens, child.spent_cost_usd)
+    work.spend(work.spent.minus(budgets.granted(child.budget)).plus(actual))
+    match RunState(child.state):
+        case RunState.COMPLETED:
+            operation.result = child.result
+            work.move_operation(operation, OperationEvent.COMMIT, f"run {child.pk} is COMPLETED")
+        case state:
+            _reject(work, operation, f"run {child.pk} is {state}: {child.error}".rstrip(": "))
+
+
+def _reject(work: Work, operation: ToolOperation, why: str) -> None:
+    operation.error = bound_text(why, TEXT_LIMIT)
+    operation.holds_intent = None
+    work.move_operation(operation, OperationEvent.REJECT, operation.error)

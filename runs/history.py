@@ -1,0 +1,115 @@
+"""What a decider is shown of a run's past: the newest of what it learned.
+
+Guarantees: two indexed queries of bounded size, however long the run is; oldest first, in the
+order of steps and of the calls within them, whatever order they ended in; steps that a retry
+took back are left out, and those that a fork inherits are read where they happened.
+
+Does not show timers: that time went by is no news.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from runs.context import TIMED_OUT, WINDOW, Kind, Observed, Received
+from runs.models import AgentRun, ToolOperation, Wait
+from runs.state import OperationStatus
+from tools import EffectType
+
+# Built-in operations: what the kernel itself carries out.
+DELEGATE = "delegate"
+COMPENSATE_RUN = "compensate_run"
+# So many origins of origins are followed.
+DEEPEST_LINEAGE = 20
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a fork inherits: the steps of `run_id` up to `step`."""
+
+    run_id: UUID
+    step: int
+
+
+def load_window(*, run_id: UUID, before_step: int, origin: Origin | None = None) -> list[Observed]:
+    """The newest settled calls, signals and answers of a run, oldest first."""
+    found = _read(run_id, before_step)
+    for _ in range(DEEPEST_LINEAGE):
+        if origin is None or len(found) >= WINDOW:
+            break
+        found = _read(origin.run_id, origin.step + 1) + found
+        row = AgentRun.objects.values_list("forked_from_id", "forked_at_step")
+        above, step = row.get(id=origin.run_id)
+        is_fork = above is not None and step is not None
+        origin = Origin(above, step) if is_fork else None
+    return found[-WINDOW:]
+
+
+def to_received(seen: Iterable[Observed]) -> tuple[Received, ...]:
+    """The signals among what was observed."""
+    return tuple(
+        Received(name=one.tool, payload=one.result, sent_by=one.author, step_number=one.step_number)
+        for one in seen
+        if one.kind == "signal" and not one.timed_out
+    )
+
+
+def to_observed(operation: ToolOperation) -> Observed:
+    """The decider's view of a settled operation."""
+    is_child = operation.tool == DELEGATE
+    return Observed(
+        operation_id=operation.id,
+        step_number=operation.step_number,
+        tool=operation.arguments.get("agent", "") if is_child else operation.tool,
+        arguments=operation.arguments,
+        status=OperationStatus(operation.status),
+        result=operation.result,
+        error=operation.error,
+        external_ref=operation.external_ref,
+        is_write=bool(operation.effect_type) and EffectType(operation.effect_type).is_write,
+        repeats=operation.repeats_id or "",
+        never_sent=operation.never_sent,
+        kind="child" if is_child else "call",
+    )
+
+
+def wait_to_observed(wait: Wait) -> Observed:
+    """The decider's view of a wait that has ended, other than a timer."""
+    came = wait.outcome == Wait.Outcome.CAME
+    kind: Kind = "signal" if wait.kind == Wait.Kind.SIGNAL else "answer"
+    return Observed(
+        operation_id="",
+        step_number=wait.step_number,
+        tool=wait.name,
+        arguments={},
+        status=OperationStatus.COMMITTED if came else OperationStatus.CANCELLED,
+        result=wait.result,
+        error="" if came else f"no {kind} came in time",
+        never_sent="" if came else TIMED_OUT,
+        kind=kind,
+        author=wait.author,
+    )
+
+
+def _read(run_id: UUID, before_step: int) -> list[Observed]:
+    """The newest of one run. Nearly every step made a call, so nearly always the newest
+    `WINDOW` calls are in the last `WINDOW` steps. Said in the query, because a planner whose
+    statistics are behind would otherwise sort the whole run."""
+    operations = ToolOperation.objects.filter(
+        run_id=run_id, settled_at__isnull=False, step__voided_at__isnull=True
+    ).order_by("-step_number", "-ordinal", "-revision")
+    oldest = before_step - WINDOW
+    rows = list(operations.filter(step_number__gte=oldest, step_number__lt=before_step)[:WINDOW])
+    if len(rows) < WINDOW and oldest > 1:
+        rows += operations.filter(step_number__lt=oldest)[: WINDOW - len(rows)]
+    waits = Wait.objects.filter(
+        run_id=run_id, step_number__lt=before_step, ended_at__isnull=False
+    ).order_by("-step_number")
+    seen = [to_observed(row) for row in reversed(rows)]
+    seen += [
+        wait_to_observed(wait)
+        for wait in waits[:WINDOW]
+        if wait.kind in (Wait.Kind.SIGNAL, Wait.Kind.QUESTION)
+    ]
+    # Of one step are calls or one wait, so its calls keep their order.
+    return sorted(seen, key=lambda one: one.step_number)[-WINDOW:]

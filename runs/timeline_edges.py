@@ -1,0 +1,96 @@
+"""What the run's own edges refer to: its decisions, its waits, and where it came from.
+
+Guarantees: one query for each kind of row that the edges of a page name, and none for a kind
+that they do not; what was waited for and what came is shown without the values of sensitive
+arguments.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from runs.models import AgentRun, ModelDecision, Transition, Wait
+from runs.sensitive import names_of_run
+from runs.state import RunEvent
+from tools.redaction import redact, scrub
+
+_OF_WAITS: Final = (RunEvent.WAIT, RunEvent.WAKE)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """By step: its decision and its wait. `run` is there where an edge needs it."""
+
+    decisions: Mapping[int, ModelDecision]
+    waits: Mapping[int, Wait]
+    run: AgentRun | None
+    hidden: frozenset[str]
+
+
+def look_up_facts(run_id: UUID, edges: Sequence[Transition]) -> RunFacts:
+    """Everything that these edges refer to."""
+    own = [edge for edge in edges if edge.operation_id is None]
+    decided = [edge.step_number for edge in own if edge.event == RunEvent.RECORD_DECISION]
+    waited = [edge.step_number for edge in own if edge.event in _OF_WAITS]
+    created = any(edge.event == RunEvent.CREATE for edge in own)
+    decisions = ModelDecision.objects.filter(
+        step__run_id=run_id, step__number__in=decided
+    ).select_related("step")
+    waits = Wait.objects.filter(run_id=run_id, step_number__in=waited) if waited else ()
+    run = None
+    if created or waits:
+        run = AgentRun.objects.defer("result", "objective").get(id=run_id)
+    return RunFacts(
+        decisions={one.step.number: one for one in decisions.defer("body")},
+        waits={one.step_number: one for one in waits},
+        run=run,
+        hidden=names_of_run(run_id=run_id, agent=run.agent) if run and waits else frozenset(),
+    )
+
+
+def evidence_of_run_edge(edge: Transition, facts: RunFacts) -> dict[str, Any] | None:
+    """What explains an edge of the run itself, if anything does."""
+    match edge.event:
+        case RunEvent.CREATE:
+            return _origin(facts.run)
+        case RunEvent.RECORD_DECISION if edge.step_number in facts.decisions:
+            decision = facts.decisions[edge.step_number]
+            return {
+                "decision": decision.kind,
+                "decider": decision.decider,
+                "agent_version": decision.agent_version,
+                "tool_versions": decision.tool_versions,
+            }
+        case RunEvent.WAIT if edge.step_number in facts.waits:
+            return _began(facts.waits[edge.step_number], facts)
+        case RunEvent.WAKE if edge.step_number in facts.waits:
+            return _ended(facts.waits[edge.step_number], facts)
+    return None
+
+
+def _origin(run: AgentRun | None) -> dict[str, Any] | None:
+    if run is not None and run.parent_operation is not None:
+        parent = str(run.parent_id) if run.parent_id else None
+        return {"parent_id": parent, "parent_operation": run.parent_operation}
+    if run is not None and run.forked_from_id is not None:
+        return {"forked_from": str(run.forked_from_id), "step": run.forked_at_step}
+    return None
+
+
+def _began(wait: Wait, facts: RunFacts) -> dict[str, Any]:
+    assert facts.run is not None, "it is read with the waits"
+    return {
+        "waits_for": wait.kind,
+        "name": scrub(wait.name, {"input": facts.run.input}, facts.hidden) or None,
+        "until": wait.until.isoformat() if wait.until else None,
+    }
+
+
+def _ended(wait: Wait, facts: RunFacts) -> dict[str, Any]:
+    return {
+        **_began(wait, facts),
+        "outcome": wait.outcome,
+        "author": wait.author or None,
+        "result": redact(wait.result, facts.hidden),
+    }

@@ -1,0 +1,265 @@
+"""What else happened to a run: what was asked of it, told to it, and which runs it started.
+
+A *moment* is a time that stands in a row which is not itself a line of the timeline: a signal
+has two, when it was sent and when it was delivered.
+
+Guarantees: every such time is one moment, in the order of (time, kind, row); finding those of
+a page is one query, and describing them one for each kind of row among them. Payloads and
+answers are shown without the values of sensitive arguments.
+
+Does not tell what waits ended with: the run's edges do (`timeline_entries.py`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, assert_never
+from uuid import UUID
+
+from django.db.models import CharField, F, Q, QuerySet, TextField, Value
+from django.db.models.functions import Cast, Concat
+
+from runs.models import AgentRun, ControlRequest, Question, Signal
+from runs.sensitive import names_of_run
+from runs.shapes import TimelineEntry
+from runs.state import FINAL_STATES
+from tools.redaction import bound_text, redact, scrub
+
+Key = tuple[datetime, str, str]
+ANSWERS: Final = 2_000
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One of them. `row` is the text of its row's primary key."""
+
+    at: datetime
+    kind: str
+    row: str
+
+    @property
+    def key(self) -> Key:
+        return (self.at, self.kind, self.row)
+
+
+def moments_after(run_id: UUID, key: Key | None, limit: int, *, itself: bool) -> list[Moment]:
+    """The first moments behind one, or with it `itself`, oldest first; from the start on None."""
+    beyond = None if key is None else _beyond(key, "gt", itself=itself)
+    rows = _union(run_id, beyond).order_by("moment", "what", "key")
+    return [Moment(*row) for row in rows[:limit]]
+
+
+def moments_before(run_id: UUID, key: Key | None, limit: int, *, itself: bool) -> list[Moment]:
+    """The last moments in front of one, or with it `itself`, oldest first; none on None."""
+    if key is None:
+        return []
+    rows = _union(run_id, _beyond(key, "lt", itself=itself)).order_by("-moment", "-what", "-key")
+    return [Moment(*row) for row in rows[:limit]][::-1]
+
+
+def count_moments(run_id: UUID) -> int:
+    """How many there are by now."""
+    return int(_union(run_id, None).count())
+
+
+def describe_moments(run_id: UUID, moments: Sequence[Moment]) -> Mapping[Moment, TimelineEntry]:
+    """The entries of these moments, numbered by the caller."""
+    if not moments:
+        return {}
+    run = AgentRun.objects.only("agent", "input").get(id=run_id)
+    around = _Around(
+        run=run,
+        hidden=names_of_run(run_id=run_id, agent=run.agent),
+        requests=_rows(ControlRequest.objects.all(), moments, "request"),
+        signals=_rows(Signal.objects.all(), moments, "signal"),
+        questions=_rows(Question.objects.all(), moments, "question"),
+        children=_rows(AgentRun.objects.defer("input", "objective"), moments, "child"),
+    )
+    return {moment: _describe(moment, around) for moment in moments}
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The rows that moments speak about, by the text of their keys."""
+
+    run: AgentRun
+    hidden: frozenset[str]
+    requests: Mapping[str, ControlRequest]
+    signals: Mapping[str, Signal]
+    questions: Mapping[str, Question]
+    children: Mapping[str, AgentRun]
+
+    def said(self, text: str) -> str:
+        return scrub(text, {"input": self.run.input}, self.hidden)
+
+
+def _rows(rows: QuerySet[Any], moments: Iterable[Moment], kind: str) -> dict[str, Any]:
+    keys = {moment.row for moment in moments if moment.kind.startswith(f"{kind}.")}
+    return {str(row.pk): row for row in rows.filter(pk__in=keys)} if keys else {}
+
+
+# -- Where moments stand -----------------------------------------------------------
+
+
+def _union(run_id: UUID, beyond: Q | None) -> Any:
+    signals = Signal.objects.filter(run_id=run_id)
+    questions = Question.objects.filter(run_id=run_id)
+    children = AgentRun.objects.filter(parent_id=run_id)
+    requests = ControlRequest.objects.filter(run_id=run_id)
+    of_request = Concat(Value("request."), "kind", output_field=CharField())
+    of_end = Concat(Value("question."), "status", output_field=CharField())
+    first, *others = (
+        _moments(requests, "at", of_request, beyond),
+        _moments(signals, "sent_at", Value("signal.sent"), beyond),
+        _moments(signals, "delivered_at", Value("signal.delivered"), beyond),
+        _moments(questions, "asked_at", Value("question.asked"), beyond),
+        _moments(questions, "ended_at", of_end, beyond),
+        _moments(children, "created_at", Value("child.started"), beyond),
+        _moments(children, "finished_at", Value("child.ended"), beyond),
+    )
+    return first.union(*others, all=True)
+
+
+def _moments(rows: QuerySet[Any], column: str, kind: Any, beyond: Q | None) -> Any:
+    found = (
+        rows.filter(**{f"{column}__isnull": False})
+        .order_by()
+        .annotate(moment=F(column), what=Cast(kind, TextField()), key=Cast("pk", TextField()))
+    )
+    return found.filter(beyond or Q()).values_list("moment", "what", "key")
+
+
+def _beyond(key: Key, side: str, *, itself: bool) -> Q:
+    at, kind, row = key
+    last = f"{side}e" if itself else side
+    return Q(**{f"moment__{side}": at}) | Q(moment=at) & (
+        Q(**{f"what__{side}": kind}) | Q(**{"what": kind, f"key__{last}": row})
+    )
+
+
+# -- What they say -----------------------------------------------------------------
+
+
+def _describe(moment: Moment, around: _Around) -> TimelineEntry:
+    group = moment.kind.partition(".")[0]
+    match group:
+        case "request":
+            return _of_request(moment, around.requests[moment.row], around)
+        case "signal":
+            return _of_signal(moment, around.signals[moment.row], around)
+        case "question":
+            return _of_question(moment, around.questions[moment.row], around)
+        case "child":
+            return _of_child(moment, around.children[moment.row], around)
+    raise AssertionError(f"no moment is called {moment.kind}")
+
+
+def _of_request(moment: Moment, row: ControlRequest, around: _Around) -> TimelineEntry:
+    label = ControlRequest.Kind(row.kind).label
+    reason = around.said(row.reason)
+    return _entry(
+        moment,
+        around,
+        actor=row.by,
+        reason=f"{label}: {reason}" if reason else label,
+        evidence={"request": row.kind, **row.details},
+    )
+
+
+def _of_signal(moment: Moment, row: Signal, around: _Around) -> TimelineEntry:
+    name = around.said(row.name)
+    about = {"signal": name, "event_id": row.event_id}
+    if moment.kind == "signal.sent":
+        payload = redact(row.payload, around.hidden)
+        return _entry(
+            moment,
+            around,
+            actor=row.sent_by,
+            reason=f"signal {name}",
+            evidence={**about, "payload": payload},
+        )
+    return _entry(
+        moment,
+        around,
+        actor="kernel",
+        step=row.delivered_step,
+        reason=f"signal {name} of {row.sent_by}",
+        evidence=about,
+    )
+
+
+def _of_question(moment: Moment, row: Question, around: _Around) -> TimelineEntry:
+    about: dict[str, Any] = {"question": str(row.id)}
+    status = Question.Status(row.status)
+    actor, reason = "kernel", status.label
+    match moment.kind, status:
+        case "question.asked", _:
+            reason = around.said(row.text)
+            about |= {
+                "groups": row.groups,
+                "answer_by": row.answer_by.isoformat() if row.answer_by else None,
+            }
+        case _, Question.Status.ANSWERED:
+            actor = row.answered_by
+            about["answer"] = redact(row.answer, around.hidden)
+        case _, Question.Status.EXPIRED | Question.Status.CANCELLED | Question.Status.OPEN:
+            pass
+        case _, never:
+            assert_never(never)
+    return _entry(moment, around, actor=actor, step=row.step_number, reason=reason, evidence=about)
+
+
+def _of_child(moment: Moment, row: AgentRun, around: _Around) -> TimelineEntry:
+    about: dict[str, Any] = {"child_id": str(row.id), "agent": row.agent}
+    reason = f"run {row.id} of {row.agent}"
+    ended = moment.kind == "child.ended" and row.state in FINAL_STATES
+    if ended:
+        about |= {"state": row.state, "result": redact(row.result, around.hidden)}
+        error = bound_text(around.said(row.error), ANSWERS)
+        reason = f"{reason} {row.state}{f': {error}' if error else ''}"
+    return _entry(
+        moment,
+        around,
+        actor="kernel",
+        operation=row.parent_operation,
+        to_state=row.state if ended else None,
+        reason=reason,
+        evidence=about,
+    )
+
+
+def _entry(
+    moment: Moment,
+    around: _Around,
+    *,
+    actor: str,
+    reason: str,
+    evidence: dict[str, Any],
+    step: int | None = None,
+    operation: str | None = None,
+    to_state: str | None = None,
+) -> TimelineEntry:
+    return TimelineEntry(
+        at=moment.at,
+        seq=0,
+        kind=moment.kind,
+        actor=actor,
+        run_id=around.run.pk,
+        # 0: it is about the run, and no step of it.
+        step_number=step or 0,
+        attempt=None,
+        operation_id=operation,
+        fence_token=0,
+        from_state=None,
+        to_state=to_state,
+        reason=reason,
+        prompt_version=None,
+        llm_version=None,
+        tool_version=None,
+        policy_version=None,
+        approval_id=None,
+        external_ref=None,
+        timeout_stage=None,
+        reconciliation_result=None,
+        evidence=evidence,
+    )
