@@ -43,6 +43,9 @@ def give_back(work: Work) -> None:
     """Release the run until the first of its operations is due."""
     parked = work.parked or {}
     reach = find_reach(work)
+    if work.is_paused:
+        # What would be sent has no date: whoever resumes the run gives it one.
+        reach = [one for one in reach if not _is_to_be_sent(one)]
     dates = [seconds for one in reach if (seconds := parked.get(one.id)) is not None]
     is_held = any(one.status == OperationStatus.AWAITING_APPROVAL for one in reach)
     if is_held and not dates and work.state is not RunState.WAITING_FOR_APPROVAL:

@@ -59,6 +59,10 @@ def decide(work: Work, agent: Agent) -> bool:
         return False
     work.spend(work.spent.plus(reserved))
     work.commit()
+    if work.is_paused or work.cancel_requested_by is not None:
+        # Asked for since this worker last looked; the release heeds a cancel.
+        work.release(wake_in=None if work.is_paused else 0)
+        return False
     context = work.context
     work.lease.expect(DECIDER_SECONDS + margin_seconds())
     events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)

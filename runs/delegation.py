@@ -80,9 +80,10 @@ def start_children(work: Work, agent: Agent | None) -> bool:
     True where what it waits for is begun by looking at it, once the intent is durable.
     """
     begun = [one for one in work.operations if one.status == OperationStatus.PREPARED]
+    left = _find_share(work, agent, among=len(begun))
     for operation in begun:
         if operation.tool == DELEGATE:
-            child = _build_child(work, operation, agent, among=len(begun))
+            child = _build_child(work, operation, left)
             work.change.new_children.append(child)
             operation.external_ref = str(child.id)
             work.spend(work.spent.plus(budgets.granted(child.budget)))
@@ -163,16 +164,18 @@ def _find_refusal(work: Work, asked: Delegate, *, children: int) -> str:
     return ""
 
 
-def _build_child(
-    work: Work, operation: ToolOperation, agent: Agent | None, *, among: int
-) -> AgentRun:
+def _find_share(work: Work, agent: Agent | None, *, among: int) -> budgets.Limits:
+    """What each of the step's children may spend of what the run has left."""
+    if agent is None:
+        return budgets.Limits()
+    limits = budgets.limits_of(own=work.budget, budget=agent.budget, created_at=work.created_at)
+    return budgets.share(limits, work.spent, among=among)
+
+
+def _build_child(work: Work, operation: ToolOperation, left: budgets.Limits) -> AgentRun:
     asked = operation.arguments
     other = get_agent(asked["agent"])
     request = {**asked, "labels": work.labels}
-    left = budgets.Limits()
-    if agent is not None:
-        limits = budgets.limits_of(own=work.budget, budget=agent.budget, created_at=work.created_at)
-        left = budgets.share(limits, work.spent, among=among)
     return AgentRun(
         id=uuid7(),
         agent=other.name,

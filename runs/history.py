@@ -9,7 +9,10 @@ Does not show timers: that time went by is no news.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
+
+from django.db.models import Q
 
 from runs.context import TIMED_OUT, WINDOW, Kind, Observed, Received
 from runs.models import AgentRun, ToolOperation, Wait
@@ -25,10 +28,11 @@ DEEPEST_LINEAGE = 20
 
 @dataclass(frozen=True)
 class Origin:
-    """What a fork inherits: the steps of `run_id` up to `step`."""
+    """What a fork inherits: the steps of `run_id` up to `step`, as they stood then."""
 
     run_id: UUID
     step: int
+    forked_at: datetime
 
 
 def load_window(*, run_id: UUID, before_step: int, origin: Origin | None = None) -> list[Observed]:
@@ -37,11 +41,11 @@ def load_window(*, run_id: UUID, before_step: int, origin: Origin | None = None)
     for _ in range(DEEPEST_LINEAGE):
         if origin is None or len(found) >= WINDOW:
             break
-        found = _read(origin.run_id, origin.step + 1) + found
-        row = AgentRun.objects.values_list("forked_from_id", "forked_at_step")
-        above, step = row.get(id=origin.run_id)
+        found = _read(origin.run_id, origin.step + 1, forked_at=origin.forked_at) + found
+        row = AgentRun.objects.values_list("forked_from_id", "forked_at_step", "created_at")
+        above, step, forked_at = row.get(id=origin.run_id)
         is_fork = above is not None and step is not None
-        origin = Origin(above, step) if is_fork else None
+        origin = Origin(above, step, forked_at) if is_fork else None
     return found[-WINDOW:]
 
 
@@ -91,19 +95,22 @@ def wait_to_observed(wait: Wait) -> Observed:
     )
 
 
-def _read(run_id: UUID, before_step: int) -> list[Observed]:
+def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> list[Observed]:
     """The newest of one run. Nearly every step made a call, so nearly always the newest
     `WINDOW` calls are in the last `WINDOW` steps. Said in the query, because a planner whose
     statistics are behind would otherwise sort the whole run."""
+    stands = Q(step__voided_at__isnull=True)
+    if forked_at is not None:
+        stands |= Q(step__voided_at__gt=forked_at)
     operations = ToolOperation.objects.filter(
-        run_id=run_id, settled_at__isnull=False, step__voided_at__isnull=True
+        stands, run_id=run_id, settled_at__isnull=False
     ).order_by("-step_number", "-ordinal", "-revision")
     oldest = before_step - WINDOW
     rows = list(operations.filter(step_number__gte=oldest, step_number__lt=before_step)[:WINDOW])
     if len(rows) < WINDOW and oldest > 1:
         rows += operations.filter(step_number__lt=oldest)[: WINDOW - len(rows)]
     waits = Wait.objects.filter(
-        run_id=run_id, step_number__lt=before_step, ended_at__isnull=False
+        stands, run_id=run_id, step_number__lt=before_step, ended_at__isnull=False
     ).order_by("-step_number")
     seen = [to_observed(row) for row in reversed(rows)]
     seen += [

@@ -148,7 +148,7 @@ def claim(*, run_id: UUID, owner: str, even_if_not_due: bool = False) -> Claimed
     asked_at = time.monotonic()
     seconds = lease_seconds()
     limits = {} if even_if_not_due else agent_limits()
-    values = [owner, seconds, seconds, run_id, even_if_not_due]
+    values: list[Any] = [owner, seconds, seconds, run_id, even_if_not_due]
     with connection.cursor() as cursor:
         cursor.execute(_CLAIM, [*values, list(limits)])
         found = cursor.fetchone()

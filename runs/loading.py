@@ -33,7 +33,7 @@ def begin(claimed: Claimed) -> Work:
         saga = Saga(row["compensating_since"], row["compensation_reason"], ending)
     origin = None
     if row["forked_from_id"] is not None:
-        origin = Origin(row["forked_from_id"], row["forked_at_step"])
+        origin = Origin(row["forked_from_id"], row["forked_at_step"], row["created_at"])
     is_served = saga is not None and row["cancel_compensates"]
     is_asked = row["cancel_requested_at"] is not None and not is_served
     return Work(

@@ -153,6 +153,7 @@ def _check(more: Raise) -> Decimal:
 def _database_time() -> datetime:
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement_timestamp()")
-        (now,) = cursor.fetchone() or ()
-    assert isinstance(now, datetime), "the database tells the time"
+        row = cursor.fetchone()
+    assert row is not None, "the database tells the time"
+    now: datetime = row[0]
     return now

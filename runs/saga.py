@@ -76,7 +76,7 @@ def find_next(work: Work) -> Correct | Stuck | None:
                 said = scrub(f"operation {target.id}: {why}", target.arguments, target.sensitive)
                 return Stuck(target, bound_text(said, TEXT_LIMIT))
             case None:
-                continue
+                _note_nothing(work, target)
     return None
 
 
@@ -199,6 +199,26 @@ def _say_failed(target: ToolOperation, failed: ToolOperation) -> str:
     return bound_text(said, TEXT_LIMIT)
 
 
+def _note_nothing(work: Work, target: ToolOperation) -> None:
+    """Plan that it is kept: the handler is not asked again, by this run or its parent."""
+    if target.tool == DELEGATE:
+        # Of a child run its own rows tell.
+        return
+    work.observe(
+        ToolObservation(
+            operation_id=target.id,
+            run_id=target.run_id,
+            source=ToolObservation.Source.HANDLER,
+            verdict=ToolObservation.Verdict.CORRECTED,
+            detail="the compensation_handler says that nothing is to be corrected",
+            attempt=target.attempts,
+            fence_token=work.lease.fence_token,
+        )
+    )
+    if len(work.change.observations) >= LARGEST_PAGE:
+        work.commit()
+
+
 def _choose_call(work: Work, target: ToolOperation) -> ToolCall | str | None:
     """The call that corrects the effect, or why there is none; None if nothing is to be done."""
     if target.tool == DELEGATE:
@@ -229,8 +249,13 @@ def _ask_handler(
         return run_coroutine(_await(answer)) if inspect.isawaitable(answer) else answer
 
     try:
-        answer = run_within(ask, seconds=seconds)
-        return _as_stored(answer) if isinstance(answer, ToolCall) else _nothing(answer)
+        match run_within(ask, seconds=seconds):
+            case ToolCall() as said:
+                return _as_stored(said)
+            case None:
+                return None
+            case other:
+                raise TypeError(f"it returned {type(other).__name__}, not ToolCall or None")
     except Exception as error:  # noqa: BLE001  a handler is somebody else's code
         return f"the compensation_handler of {spec.name} failed: {describe(error)}"
 
@@ -242,11 +267,6 @@ def _as_stored(call: ToolCall) -> ToolCall:
     stored = decisions.decode(body, where="a compensation_handler")
     assert isinstance(stored, CallTools), "a decision decodes as what it was"
     return stored.calls[0]
-
-
-def _nothing(answer: object) -> None:
-    if answer is not None:
-        raise TypeError(f"it returned {type(answer).__name__}, not ToolCall or None")
 
 
 async def _await(answer: Any) -> Any:

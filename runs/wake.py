@@ -1,4 +1,4 @@
-"""Telling a worker that a run is due: a hint, never the truth.
+"""Telling a worker that a run is due: a hint, never the truth, and a turn (`turns.py`).
 
 Guarantees: a hint leaves only after the commit that made the run due, and one
 that cannot leave breaks nothing, because the sweep finds the row.
@@ -20,6 +20,9 @@ from runs.state import OperationStatus
 
 # Older than this, the sweep has told somebody again.
 HINT_SECONDS: Final = 60
+
+# Beat's sweeps have 0, the broker's highest: however many turns are in the queue, they go first.
+HINT_PRIORITY: Final = 6
 
 
 def hint_after_commit(run_id: UUID, *, operation_id: str | None = None) -> None:
@@ -81,7 +84,12 @@ def hint_watch(operation_id: str) -> bool:
 def _publish(task: str, argument: str) -> bool:
     try:
         celery.current_app.send_task(
-            task, args=[argument], retry=False, expires=HINT_SECONDS, ignore_result=True
+            task,
+            args=[argument],
+            retry=False,
+            expires=HINT_SECONDS,
+            priority=HINT_PRIORITY,
+            ignore_result=True,
         )
     except (OperationalError, OSError) as error:
         events.emit(events.Name.HINT_LOST, task=task, error=type(error).__name__)

@@ -4,6 +4,9 @@ Given nothing, real PostgreSQL and Valkey are started from wheels for this sessi
 in a directory of its own, so a running stack of the same checkout is left alone.
 `DATABASE_URL` or `CELERY_BROKER_URL` put a server in the place of either. With `-n 2` each of
 the two processes has its own.
+
+What servers, providers and tests write lies in memory where there is room for it: a commit
+then waits for no disk. No test takes the machine's power away, so none can tell the difference.
 """
 
 import os
@@ -11,16 +14,34 @@ import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+# Where Linux keeps files in memory, and what a session may come to need of it. Containers often
+# have 64 MB there.
+MEMORY: Final = Path("/dev/shm")
+ROOM_BYTES: Final = 4 << 30
 
 _stack = ExitStack()
 _given = {name: os.environ.get(name, "") for name in ("DATABASE_URL", "CELERY_BROKER_URL")}
 
+
+def _own_directory() -> str:
+    """Of this session alone, and removed at its end."""
+    has_room = os.access(MEMORY, os.W_OK | os.X_OK) and (
+        shutil.disk_usage(MEMORY).free > ROOM_BYTES
+    )
+    made = tempfile.mkdtemp(prefix="agentops-test-", dir=MEMORY if has_room else None)
+    _stack.callback(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+# Before anybody asks for a temporary file, in this process or in one that it starts.
+tempfile.tempdir = os.environ["TMPDIR"] = _own_directory()
 if not all(_given.values()):
     # Before Django reads its settings, which derive the servers' addresses from it.
-    os.environ["AGENTOPS_DATA_DIR"] = tempfile.mkdtemp(prefix="agentops-test-")
-    _stack.callback(shutil.rmtree, os.environ["AGENTOPS_DATA_DIR"], ignore_errors=True)
+    os.environ["AGENTOPS_DATA_DIR"] = str(Path(tempfile.tempdir) / "servers")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -22,9 +22,11 @@ class ToolsConfig(AppConfig):
 
     def ready(self) -> None:
         from tools.checks import check_tools
+        from tools.checks_limits import check_limits
 
         discover_tools()
         register(check_tools)
+        register(check_limits)
 
 
 def discover_tools() -> None:

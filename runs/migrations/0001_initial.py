@@ -417,8 +417,8 @@ class Migration(migrations.Migration):
             name='ToolObservation',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('source', models.CharField(choices=[('worker', 'The worker that sent it'), ('stale_worker', 'A worker whose lease or deadline was over'), ('take_over', 'The worker that found its sender gone'), ('look_up', 'A question to the provider'), ('person', 'A person')], max_length=16)),
-                ('verdict', models.CharField(choices=[('committed', 'It happened'), ('rejected', 'Refused for good'), ('not_sent', 'Nothing left the process'), ('unknown', 'It may or may not have happened'), ('not_found', 'The provider does not know it (yet)'), ('indeterminate', 'The provider could not say'), ('failed', 'The look-up itself failed: it says nothing'), ('corrected', 'It happened, and a person corrected it by hand')], max_length=16)),
+                ('source', models.CharField(choices=[('worker', 'The worker that sent it'), ('stale_worker', 'A worker whose lease or deadline was over'), ('take_over', 'The worker that found its sender gone'), ('look_up', 'A question to the provider'), ('person', 'A person'), ('handler', "Its tool's compensation_handler")], max_length=16)),
+                ('verdict', models.CharField(choices=[('committed', 'It happened'), ('rejected', 'Refused for good'), ('not_sent', 'Nothing left the process'), ('unknown', 'It may or may not have happened'), ('not_found', 'The provider does not know it (yet)'), ('indeterminate', 'The provider could not say'), ('failed', 'The look-up itself failed: it says nothing'), ('corrected', 'It happened, and no compensation is to be sent for it')], max_length=16)),
                 ('stage', models.CharField(blank=True, help_text='where a call was interrupted', max_length=16)),
                 ('window', models.JSONField(help_text='of a send: when it was claimed, when bytes left, when it ends', null=True)),
                 ('detail', models.TextField(blank=True)),

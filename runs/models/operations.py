@@ -211,6 +211,7 @@ class ToolObservation(models.Model):
         TAKE_OVER = "take_over", "The worker that found its sender gone"
         LOOK_UP = "look_up", "A question to the provider"
         PERSON = "person", "A person"
+        HANDLER = "handler", "Its tool's compensation_handler"
 
     class Verdict(models.TextChoices):
         COMMITTED = "committed", "It happened"
@@ -220,7 +221,7 @@ class ToolObservation(models.Model):
         NOT_FOUND = "not_found", "The provider does not know it (yet)"
         INDETERMINATE = "indeterminate", "The provider could not say"
         FAILED = "failed", "The look-up itself failed: it says nothing"
-        CORRECTED = "corrected", "It happened, and a person corrected it by hand"
+        CORRECTED = "corrected", "It happened, and no compensation is to be sent for it"
 
     operation = models.ForeignKey(
         ToolOperation, models.CASCADE, related_name="observations", db_index=False

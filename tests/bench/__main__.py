@@ -20,9 +20,10 @@ from tests.bench.rounds import Plan, measure_all
 from tests.bench.sample import CONTENDERS, Wait
 from tests.bench.server import SettingIsOff, check_server
 from tests.bench.table import as_json, show_lines, show_waits
-from tests.bench.waits import WaitPlan, measure_waits
+from tests.bench.waits import WaitPlan, measure_sweeps, measure_waits
 
 WAITS = "waits"
+SWEEPS = "sweeps"
 # Wide enough for the table in a file or a pipe, where rich would assume 80.
 TABLE_WIDTH = 132
 
@@ -35,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             server = check_server(url)
             lines = measure_all(chosen, server=server, plan=_plan(options), console=progress)
-            waits: Sequence[Wait] = ()
-            if not options.only or WAITS in options.only:
-                waits = measure_waits(server=server, plan=_wait_plan(options), console=progress)
+            waits: list[Wait] = []
+            for key, measure in ((WAITS, measure_waits), (SWEEPS, measure_sweeps)):
+                if not options.only or key in options.only:
+                    waits += measure(server=server, plan=_wait_plan(options), console=progress)
         except (SettingIsOff, ContenderFailed) as failed:
             progress.print(str(failed), markup=False)
             return 1
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    keys = [*(contender.key for contender in CONTENDERS), WAITS]
+    keys = [*(contender.key for contender in CONTENDERS), WAITS, SWEEPS]
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100 steps instead of 1,000")
     parser.add_argument("--steps", type=int, help="steps of one timed run")
@@ -74,8 +76,8 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 def _wait_plan(options: argparse.Namespace) -> WaitPlan:
     if options.quick:
-        return WaitPlan(times=10, lengths=(10, 100, 1000))
-    return WaitPlan(times=30, lengths=(10, 1000, 10_000))
+        return WaitPlan(times=10, lengths=(10, 100, 1000), rows=(1000, 100_000))
+    return WaitPlan(times=30, lengths=(10, 1000, 10_000), rows=(1000, 1_000_000))
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class Incomplete(Exception):
 
 
 def prepare(dsn: str) -> None:
-    _set_up(dsn)
+    set_up(dsn)
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
@@ -63,7 +63,7 @@ def measure_transactions(dsn: str, steps: int) -> Sample:
 
 
 def _measure_one(dsn: str, steps: int, *, tool: str) -> Sample:
-    _set_up(dsn)
+    set_up(dsn)
     from runs.engine import Slice, advance
 
     run = _start(steps, tool=tool)
@@ -80,7 +80,7 @@ def measure_many(dsn: str, steps: int) -> Sample:
 
     From the first run's creation to the end of the last one, by the database's clock.
     """
-    _set_up(dsn)
+    set_up(dsn)
     from tests.bench.stack import working
 
     with working():
@@ -92,7 +92,7 @@ def measure_many(dsn: str, steps: int) -> Sample:
 
 def measure_resume(dsn: str, times: int, *lengths: int) -> list[Wait]:
     """Claim to release of one step, for a run of each length: taken in turn, `times` each."""
-    _set_up(dsn)
+    set_up(dsn)
     from runs.engine import Slice, advance
 
     runs = {length: _start(length + times + 1) for length in lengths}
@@ -116,7 +116,7 @@ def measure_first_step(dsn: str, times: int) -> list[Wait]:
 
     Client, web server, worker and tool share one machine, so one clock.
     """
-    _set_up(dsn)
+    set_up(dsn)
     from tests.bench.stack import serving, working
 
     with working(), serving() as base, httpx2.Client(base_url=base, headers=_token()) as client:
@@ -162,7 +162,8 @@ def _token() -> dict[str, str]:
     return {"Authorization": f"Token {json.loads(said.getvalue())['token']}"}
 
 
-def _set_up(dsn: str) -> None:
+def set_up(dsn: str) -> None:
+    """Django on this database, with the agents of the benchmark."""
     os.environ["DATABASE_URL"] = dsn
     os.environ["AGENTOPS_APPS"] = "tests.bench.load"
     os.environ["DJANGO_SETTINGS_MODULE"] = "agentops.settings"

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx2
 from celery import current_app
@@ -36,6 +37,15 @@ def working() -> Iterator[None]:
         while not current_app.control.ping(timeout=0.5):
             if time.monotonic() > deadline:
                 raise NotReady(name="the worker", seconds=READY_SECONDS)
+        yield
+
+
+@contextmanager
+def ticking(directory: Path) -> Iterator[None]:
+    """One beat, which keeps its schedule in `directory`."""
+    schedule = str(directory / "beat")
+    command = ("celery", "-A", "agentops", "beat", "--loglevel", "ERROR", "--schedule", schedule)
+    with _running("-m", *command):
         yield
 
 

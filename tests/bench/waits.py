@@ -1,4 +1,5 @@
-"""Measures what a user waits for: the first step of a new run, and the resume of a long one.
+"""Measures what a user waits for: the first step of a new run, the resume of a long one, timers;
+and what the sweeps behind them cost.
 
 Has no floor and no peers: these are promises of our own. Guarantees one database for all of
 them, so that the long runs lie beside the short ones.
@@ -14,6 +15,7 @@ from tests.bench.sample import Wait
 from tests.bench.server import Server, own_database
 
 OURS = "tests.bench.ours"
+SWEEPING = "tests.bench.sweeping"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,9 @@ class WaitPlan:
 
     times: int
     lengths: tuple[int, ...]
+    # Rows in the tables, in growing order, and timers that are due at one moment.
+    rows: tuple[int, ...] = (1000,)
+    timers: int = 1000
 
 
 def measure_waits(*, server: Server, plan: WaitPlan, console: Console) -> Sequence[Wait]:
@@ -32,4 +37,17 @@ def measure_waits(*, server: Server, plan: WaitPlan, console: Console) -> Sequen
         found = call(OURS, "measure_first_step", url, plan.times)
         console.print("waits: resume")
         found += call(OURS, "measure_resume", url, plan.times, *plan.lengths)
+    return [Wait(**wait) for wait in found]
+
+
+def measure_sweeps(*, server: Server, plan: WaitPlan, console: Console) -> Sequence[Wait]:
+    """Raises ContenderFailed: these lines must run."""
+    with own_database(server, "sweeps") as url:
+        call(OURS, "prepare", url)
+        console.print("sweeps: beside sleeping rows")
+        found = call(SWEEPING, "measure_sweeps", url, plan.times, *plan.rows)
+    with own_database(server, "timers") as url:
+        call(OURS, "prepare", url)
+        console.print("sweeps: timers that are due at once")
+        found += call(SWEEPING, "measure_timers", url, plan.timers)
     return [Wait(**wait) for wait in found]

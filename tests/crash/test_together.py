@@ -19,7 +19,7 @@ from tests.crash.laws import assert_recovered
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
-READS = REFUNDS = 3
+READS = REFUNDS = 2
 # How often at least a run that makes its calls at once, and finishes, meets each kind of event.
 LEAST = {
     Name.RUN_CLAIMED: 1,

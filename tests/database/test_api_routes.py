@@ -22,6 +22,7 @@ from runs.rest import KernelView
 from tests.database import asking
 from tests.database.approving import asked, held_run, person
 from tests.database.callers import Caller, caller
+from tests.database.controlling import failed
 from tests.database.scheduling import schedule
 from tests.database.stories import Start, uncertain_run
 
@@ -134,6 +135,8 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
     operation = run.operations.get()
     signed, changed, question = asked(start), asked(start), asking.asked(start)
     paused, planned = held_run(start), schedule(agent=run.agent)
+    broken, _ = failed(start)
+    effect = broken.operations.get(tool="pay")
     AgentRun.objects.filter(id=paused.id).update(paused_at=Now())
     schema = published_schema()
     user = person()
@@ -142,6 +145,9 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
     bodies = {
         "runs_start": {"agent": run.agent},
         "operations_resolve": {"outcome": "committed", "evidence": "seen at the provider"},
+        "operations_correct": {"evidence": "taken back at the provider"},
+        "runs_fork": {"step": 0},
+        "runs_signal": {"name": "paid", "event_id": "1"},
         "approvals_verdict": {"verdict": "approve", "fingerprint": signed.fingerprint},
         "questions_answer": {"answer": asking.ANSWER},
         "approvals_propose": {
@@ -151,9 +157,10 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
         },
     }
     for path, calls in schema["paths"].items():
-        asked_of = paused if path.endswith("resume/") else run
+        asked_of = {"resume": paused, "retry": broken}.get(path.split("/")[-2], run)
         address = path.replace("{run_id}", str(asked_of.id))
-        address = address.replace("{operation_id}", operation.id)
+        about = effect if path.endswith("correct/") else operation
+        address = address.replace("{operation_id}", about.id)
         approval = changed if path.endswith("propose/") else signed
         address = address.replace("{approval_id}", str(approval.id))
         address = address.replace("{question_id}", str(question.id))

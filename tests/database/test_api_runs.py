@@ -135,7 +135,7 @@ def test_a_list_costs_the_same_for_one_run_and_for_many(api: Caller) -> None:
     queries()
     one = queries()
     many(20)
-    assert queries() == one <= 2
+    assert queries() == one <= 3
 
 
 # -- Show and cancel ---------------------------------------------------------------

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LETTERS = [letter * 3 for letter in "abcdefghij"]
 DECIMAL = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d+(\.\d+)?$"}]}
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}}
-LEFT_OUT = object()
+CHECKED = re.compile(r'<input type="(?:radio|checkbox)" name="field-[^>]* checked')
 
 # (schema of the field, what stands on the page, what is typed, what is answered)
 FIELDS: dict[str, tuple[dict[str, Any], str, Any, Any]] = {
@@ -97,7 +97,9 @@ def test_what_may_be_left_out_and_is_left_empty_is_left_out(start: Start, kind: 
     question, (_, client) = asked(start, schema=schema_of(declared, needed=False)), clerk()
     said = text_of(opened(client, page_of(question)))
     assert "(may be left" in said
-    assert answer_page(client, question, typed("")).status_code == 302
+    # A browser posts nothing of boxes that nobody has ticked.
+    nothing = typed([] if kind == "ticks" else "")
+    assert answer_page(client, question, nothing).status_code == 302
     question.refresh_from_db()
     assert question.answer == {}
 
@@ -170,7 +172,7 @@ def test_ticked_boxes_and_chosen_buttons_stay_so(start: Start) -> None:
     question, (_, client) = asked(start, schema=schema), clerk()
     given = {"field-0": "1", "field-1": "x", "field-2": ["0", "1"]}
     page = answer_page(client, question, given).content.decode()
-    assert page.count(" checked") == 3
+    assert len(CHECKED.findall(page)) == 3
 
 
 def test_fields_are_filled_in_with_their_defaults(start: Start) -> None:
@@ -187,7 +189,7 @@ def test_fields_are_filled_in_with_their_defaults(start: Start) -> None:
     page = opened(client, page_of(question))
     for text in ('value="as &lt;usual&gt;"', 'value="2.5"', 'value="2026-12-24T18:00:00"'):
         assert text in page
-    assert page.count(" checked") == 3
+    assert len(CHECKED.findall(page)) == 3
     assert "{\n  &quot;a&quot;: 1\n}" in page
 
 
@@ -254,7 +256,7 @@ def test_nothing_that_an_agent_wrote_becomes_part_of_the_page(start: Start) -> N
     refused = answer_page(client, question, given)
     for page in [*pages, refused.content.decode()]:
         assert "<script>alert" not in page
-        assert '"><' not in page.replace('""><', "")
+        assert evil not in page
         assert "\u202e" not in page
         assert "\\u202egnp.exe" in page
 

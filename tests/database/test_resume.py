@@ -1,5 +1,8 @@
 """A paused run goes on when a person says so, and only then."""
 
+from datetime import datetime, timedelta
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
@@ -8,14 +11,14 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
-from runs import Context, Decision, Finish
+from runs import Budget, CallTools, Context, Decision, Finish, ToolCall
 from runs.access import Actor, operator
-from runs.commands import cancel_run, resume_run
-from runs.errors import NotPermitted, UnknownRun, WrongState
+from runs.commands import Raise, cancel_run, resume_run
+from runs.errors import InvalidInput, NotPermitted, OverBudget, UnknownRun, WrongState
 from runs.models import AgentRun
 from tests.database.callers import caller
 from tests.database.gating import Start
-from tests.database.kit import drive, run_edges
+from tests.database.kit import drive, run_edges, scripted_tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -102,3 +105,90 @@ def test_the_admin_asks_and_a_post_resumes(paused: AgentRun) -> None:
     client.post(address)
     paused.refresh_from_db()
     assert paused.paused_at is None
+
+
+# -- A larger budget ----------------------------------------------------------------------------
+
+
+def _out_of_budget(start: Start, **budget: Any) -> AgentRun:
+    """A run that its budget let open one step, and that asks for more."""
+    scripted_tool(1, 2, 3)
+
+    def pay(context: Context) -> Decision:
+        # Another amount each time: the same action again would be a loop.
+        return CallTools(ToolCall("pay", amount=context.step_number))
+
+    run = start(decider=pay, tools=("pay",), budget=Budget(**{"steps": 1} | budget))
+    drive(run)
+    assert (run.state, run.step_number) == ("READY", 1)
+    assert run.paused_at is not None
+    return run
+
+
+def test_a_run_that_needs_more_is_not_resumed_without_it(start: Start) -> None:
+    run = _out_of_budget(start)
+    with pytest.raises(OverBudget, match="1 of 1 steps") as refused:
+        resume_run(actor=operator(), run_id=run.id)
+    assert "spent so far" in refused.value.breach
+    run.refresh_from_db()
+    assert run.paused_at is not None
+    assert not run.requests.exists()
+    answer = caller().post(f"runs/{run.id}/resume/")
+    assert (answer.status_code, answer.json()["field"]) == (409, "budget")
+
+
+def test_what_is_added_is_spent_and_kept_with_who_added_it(start: Start) -> None:
+    run = _out_of_budget(start)
+    resumed = resume_run(actor=operator("robin"), run_id=run.id, add=Raise(steps=1))
+    assert resumed.budget == {"steps": 2}
+    asked = run.requests.get()
+    assert (asked.by, asked.details) == ("robin", {"add_steps": 1})
+    drive(run)
+    assert run.step_number == 2
+    assert run.paused_at is not None
+
+
+def test_each_limit_can_be_raised(start: Start) -> None:
+    run = _out_of_budget(start, tokens=10, cost_usd="1.50", duration=timedelta(hours=1))
+    more = Raise(steps=5, tokens=7, cost_usd="0.25", seconds=60)
+    budget = resume_run(actor=operator(), run_id=run.id, add=more).budget
+    assert budget is not None
+    assert (budget["steps"], budget["tokens"], budget["cost_usd"]) == (6, 17, "1.75")
+    until = run.created_at + timedelta(hours=1, seconds=60)
+    assert datetime.fromisoformat(budget["until"]) == until
+
+
+def test_time_that_is_over_is_given_anew_from_now(start: Start) -> None:
+    run = start(decider=finish, budget=Budget(duration=timedelta(0)))
+    drive(run)
+    assert run.paused_at is not None
+    with pytest.raises(OverBudget, match="time"):
+        resume_run(actor=operator(), run_id=run.id)
+    resume_run(actor=operator(), run_id=run.id, add=Raise(seconds=600))
+    drive(run)
+    assert run.state == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("add", "field"),
+    [
+        (Raise(steps=-1), "add_steps"),
+        (Raise(steps=10**7), "add_steps"),
+        (Raise(steps=True), "add_steps"),
+        (Raise(tokens=10**13), "add_tokens"),
+        (Raise(cost_usd="-1"), "add_cost_usd"),
+        (Raise(cost_usd="1e9"), "add_cost_usd"),
+        (Raise(cost_usd="0.0000001"), "add_cost_usd"),
+        (Raise(cost_usd="sNaN"), "add_cost_usd"),
+        (Raise(cost_usd=1.5), "add_cost_usd"),  # type: ignore[arg-type]
+        (Raise(seconds=10**10), "add_seconds"),
+        (Raise(tokens=5), "add_tokens"),
+    ],
+)
+def test_what_cannot_be_added_is_refused_by_its_field(start: Start, add: Raise, field: str) -> None:
+    run = _out_of_budget(start)
+    with pytest.raises(InvalidInput) as refused:
+        resume_run(actor=operator(), run_id=run.id, add=add)
+    assert refused.value.field == field
+    run.refresh_from_db()
+    assert (run.paused_at is not None, run.budget) == (True, None)

@@ -98,6 +98,8 @@ def test_a_function_may_say_that_nothing_is_to_be_corrected(start: Start, books:
     run = compensated(failing_run(start, "b", "a"))
     assert books.names == ["do_b", "do_a", "undo_b"]
     assert statuses(run) == [("undo_b", "COMMITTED")]
+    said = effect_of(run, "do_a").observations.get(verdict="corrected")
+    assert said.source == "handler"
 
 
 def test_many_effects_that_need_no_correction_are_passed_page_by_page(

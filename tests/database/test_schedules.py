@@ -10,13 +10,13 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from agentops.health import SWEEPS
-from runs import schedules
+from runs import Agent, Finish, schedules
 from runs.agents import forget_agents
 from runs.models import AgentRun, Schedule, Sweep
 from runs.schedules import Swept, run_once
 from runs.starting import Started
 from runs.tasks import start_scheduled_runs
-from tests.database.kit import ON_DATABASE, another_connection
+from tests.database.kit import ON_DATABASE, another_connection, drive
 from tests.database.scheduling import (
     HOUR,
     MINUTE,
@@ -48,6 +48,15 @@ def test_a_slot_that_has_come_starts_a_run_and_the_next_one_is_dated() -> None:
     row = Schedule.objects.get()
     assert (row.next_at, row.last_slot, row.last_run) == (NOON + HOUR, NOON, run)
     assert (row.last_error, row.last_missed) == ("", None)
+
+
+def test_the_agent_reads_its_slot_from_the_labels() -> None:
+    Agent(name="dated", decider=lambda context: Finish(context.labels["slot"]))
+    schedule(agent="dated", due=NOON)
+    run_once(NOON)
+    run = runs_of().get()
+    drive(run)
+    assert run.result == "2026-06-01T12:00:00Z"
 
 
 def test_a_slot_that_has_not_come_starts_nothing() -> None:
@@ -114,7 +123,7 @@ def test_a_schedule_that_another_sweep_has_in_hand_is_left_to_it() -> None:
     mine, other = schedule("mine", due=NOON), schedule("other", due=NOON)
     with another_connection(autocommit=False) as elsewhere:
         elsewhere.execute("SELECT 1 FROM runs_schedule WHERE id = %s FOR NO KEY UPDATE", [other.pk])
-        assert run_once(NOON).started == 1
+        assert run_once(NOON) == Swept(due=2, started=1)
         elsewhere.rollback()
     assert (runs_of(mine.name).count(), runs_of(other.name).count()) == (1, 0)
     assert run_once(NOON).started == 1

@@ -56,12 +56,12 @@ def due(request: pytest.FixtureRequest) -> list[AgentRun]:
 def test_what_sleeps_costs_a_sweep_a_turn_and_a_claim_nothing(due: list[AgentRun]) -> None:
     # Pages for each: a row that is written has its entry in every index.
     bounds: dict[str, tuple[int, Callable[[], object]]] = {
-        "a turn": (150, lambda: choose(due[0].id)),
+        "a turn": (250, lambda: choose(due[0].id)),
         "due runs": (300 + 60 * DUE, sweeps.run_once),
         "due runs that were told": (200, sweeps.run_once),
         "watched operations": (30, watch.find_due),
         "approvals": (60, approval_sweeps.run_once),
-        "a claim": (150, lambda: claim(run_id=due[0].id, owner="worker 1")),
+        "a claim": (250, lambda: claim(run_id=due[0].id, owner="worker 1")),
     }
     found: dict[str, object] = {}
     for name, (most, act) in bounds.items():

@@ -208,6 +208,18 @@ def test_a_hint_for_an_unknown_operation_is_named_after_its_reconciliation(
     assert set(told) == {(uncertain.id, operation_of(uncertain).id), (plain.id, None)}
 
 
+def test_a_sweep_does_not_queue_up_behind_the_turns(make: Make) -> None:
+    """Its message would be old before its time came."""
+    wake.hint(make().id)
+    celery.current_app.send_task("runs.sweep_due_runs")
+    with celery.current_app.connection_for_read() as broker:
+        names = [broker.default_channel.basic_get("celery", no_ack=True) for _ in range(2)]
+    assert [message.headers["task"] for message in names] == [
+        "runs.sweep_due_runs",
+        "runs.advance_run",
+    ]
+
+
 def _without_sweep_date(run: AgentRun) -> dict[str, Any]:
     row: dict[str, Any] = {**AgentRun.objects.values().get(id=run.id)}
     del row["sweep_at"]

@@ -295,7 +295,7 @@ def long_run(start: Start, *, steps: int) -> AgentRun:
     def decide(context: Context) -> Decision:
         if context.step_number > steps:
             return Finish()
-        return CallTools(ToolCall("look"), ToolCall("look"))
+        return CallTools(*(ToolCall("look", n=context.step_number) for _ in range(2)))
 
     run = start(decider=decide, tools=("look",))
     advance(run_id=run.id, owner="test")
@@ -306,9 +306,9 @@ def long_run(start: Start, *, steps: int) -> AgentRun:
 
 def test_it_costs_the_same_however_long_it_is(start: Start) -> None:
     @tool(effect_type=EffectType.READ)
-    def look(call: Call) -> int:
+    def look(call: Call, n: int) -> int:
         """Look."""
-        return 1
+        return n
 
     def queries(run: AgentRun) -> int:
         with CaptureQueriesContext(connection) as captured:

@@ -4,8 +4,8 @@ import base64
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
 from runs import Agent, CallTools, Context, Decision, Delegate, Finish, ToolCall, WaitFor
 from runs.commands import (
@@ -108,18 +108,16 @@ def test_a_wait_says_what_for_and_how_it_ended(start: Start) -> None:
 
 def test_a_question_says_who_answered_it(start: Start) -> None:
     run, _ = failed(start)
-    now = timezone.now()
-    Question.objects.create(
+    question = Question.objects.create(
         run=run,
         step=run.steps.get(number=2),
         step_number=2,
         text="Which size?",
         schema={},
         groups=["sales"],
-        status="answered",
-        answer={"size": "L"},
-        answered_by="robin",
-        ended_at=now,
+    )
+    Question.objects.filter(id=question.id).update(
+        status="answered", answer={"size": "L"}, answered_by="robin", ended_at=Now()
     )
     asked, answered = _the(run, "question.asked"), _the(run, "question.answered")
     assert (asked.reason, asked.step_number) == ("Which size?", 2)

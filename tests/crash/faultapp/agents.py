@@ -70,7 +70,7 @@ def decide_two_refunds(context: Context) -> Decision:
 def decide_together(context: Context) -> Decision:
     """Reads and refunds that leave at once, and the end once each has come to something."""
     if not context.observations:
-        orders = ("17", "18", "19")
+        orders = ("17", "18")
         return CallTools(
             *(ToolCall("read_order", order_id=order) for order in orders),
             *(ToolCall("refund_beside", order_id=order, amount=AMOUNT) for order in orders),

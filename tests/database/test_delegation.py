@@ -1,0 +1,319 @@
+"""Delegation: a child run is one operation of its parent, and never two."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from runs import (
+    Agent,
+    Budget,
+    Context,
+    Decision,
+    Delegate,
+    DelegateAll,
+    Fail,
+    Finish,
+    Script,
+    Sleep,
+    ToolCall,
+    WaitFor,
+)
+from runs.access import operator
+from runs.control import cancel_run, compensate_run
+from runs.delegation import DEEPEST, MOST_CHILDREN, tell_untold_once
+from runs.events import Name
+from runs.models import AgentRun, ToolOperation
+from runs.state import RunState
+from tests.database.kit import (
+    ON_DATABASE,
+    change,
+    dies_at,
+    drive,
+    expire_lease,
+    operation_of,
+    run_edges,
+    scripted_tool,
+)
+from tools import tool
+from tools.declarations import EffectType
+
+pytestmark = ON_DATABASE
+
+Start = Callable[..., AgentRun]
+
+
+def child_of(run: AgentRun, n: int = 0) -> AgentRun:
+    return list(AgentRun.objects.filter(parent=run).order_by("parent_operation", "created_at"))[n]
+
+
+def children_of(run: AgentRun) -> list[AgentRun]:
+    places = {one.id: one.ordinal for one in ToolOperation.objects.filter(run=run)}
+    found = AgentRun.objects.filter(parent=run)
+    return sorted(found, key=lambda one: places[one.parent_operation or ""])
+
+
+def worker(decider: Any, name: str = "helper", **options: Any) -> None:
+    Agent(name=name, decider=decider, **options)
+
+
+def ends_as(context: Context) -> Decision:
+    last = context.last
+    assert last is not None
+    return Finish([last.kind, last.tool, str(last.status), last.result, last.error])
+
+
+def delegate(*children: Delegate) -> Callable[[Context], Decision]:
+    def decide(context: Context) -> Decision:
+        if context.step_number > 1:
+            return ends_as(context)
+        return children[0] if len(children) == 1 else DelegateAll(*children)
+
+    return decide
+
+
+def test_the_childs_result_is_what_the_parent_observes(start: Start) -> None:
+    worker(Script(Finish({"sum": "{input.a}"})))
+    run = start(decider=delegate(Delegate("helper", "add up", {"a": 3})), labels={"team": "x"})
+    drive(run)
+    assert (run.state, run.wake_at) == (RunState.WAITING, None)
+    child = child_of(run)
+    assert (child.objective, child.input, child.labels) == ("add up", {"a": 3}, {"team": "x"})
+    assert (child.depth, child.created_by, child.parent_operation) == (
+        1,
+        run.created_by,
+        operation_of(run).id,
+    )
+    drive(child)
+    run.refresh_from_db()
+    assert run.wake_at is not None
+    drive(run)
+    assert run.result == ["child", "helper", "COMMITTED", {"sum": 3}, ""]
+
+
+def test_a_childs_failure_reaches_the_parent_with_its_reason(start: Start) -> None:
+    worker(Script(Fail("no flour")))
+    run = start(decider=delegate(Delegate("helper")))
+    drive(run)
+    drive(child := child_of(run))
+    drive(run)
+    assert run.result == [
+        "child",
+        "helper",
+        "REJECTED",
+        None,
+        f"run {child.id} is FAILED: no flour",
+    ]
+
+
+def test_several_children_go_on_at_once_and_are_observed_in_order(start: Start) -> None:
+    worker(Script(Finish("{input.n}")))
+
+    def decide(context: Context) -> Decision:
+        if context.step_number == 1:
+            return DelegateAll(*(Delegate("helper", input={"n": n}) for n in range(3)))
+        return Finish([one.result for one in context.observations])
+
+    run = start(decider=decide)
+    drive(run)
+    for child in reversed(children_of(run)):
+        assert run.state == RunState.WAITING
+        drive(child)
+        drive(run)
+    assert run.result == [0, 1, 2]
+
+
+@pytest.mark.parametrize("moment", [Name.COMMIT_STARTING, Name.COMMIT_DONE], ids=str)
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_crash_at_any_commit_starts_one_child(start: Start, moment: Name, nth: int) -> None:
+    worker(Script(Finish(1)))
+    run = start(decider=delegate(Delegate("helper")))
+    with dies_at(moment, nth=nth):
+        drive(run)
+    expire_lease(run)
+    drive(run)
+    assert AgentRun.objects.filter(parent=run).count() == 1
+    drive(child_of(run))
+    drive(run)
+    assert run.state == RunState.COMPLETED
+
+
+def test_a_parent_that_was_not_told_is_found_by_the_sweep(start: Start) -> None:
+    worker(Script(Finish(1)))
+    run = start(decider=delegate(Delegate("helper")))
+    drive(run)
+    drive(child_of(run))
+    change("UPDATE runs_agentrun SET wake_at = NULL, sweep_at = NULL WHERE id = %s", run.id)
+    change("UPDATE runs_agentrun SET parent_told_at = NULL WHERE parent_id = %s", run.id)
+    assert tell_untold_once() == 1
+    assert tell_untold_once() == 0
+    drive(run)
+    assert run.state == RunState.COMPLETED
+
+
+# -- Limits --------------------------------------------------------------------
+
+
+def test_an_agent_that_nobody_knows_is_an_observation(start: Start) -> None:
+    run = start(decider=delegate(Delegate("helpr")))
+    worker(Script(Finish(1)))
+    drive(run)
+    kind, agent, status, _, error = run.result
+    assert (kind, agent, status) == ("child", "helpr", "CANCELLED")
+    assert "Did you mean 'helper'?" in error
+
+
+def test_a_tree_of_runs_is_only_so_deep(start: Start) -> None:
+    worker(delegate(Delegate("helper")))
+    run = start(decider=delegate(Delegate("helper")))
+    drive(run)
+    deepest = run
+    while (found := AgentRun.objects.filter(parent=deepest).first()) is not None:
+        drive(deepest := found)
+    assert deepest.depth == DEEPEST
+    assert deepest.state == RunState.COMPLETED
+    assert "levels" in deepest.result[4]
+
+
+def test_a_run_starts_only_so_many_others(start: Start) -> None:
+    worker(Script(Finish(1)))
+    run = start(decider=delegate(*(Delegate("helper") for _ in range(3))))
+    drive(run)
+    change("INSERT INTO runs_step (run_id, number, closed_at) VALUES (%s, 99, now())", run.id)
+    parent = start(decider=delegate(Delegate("helper"), Delegate("helper")))
+    _pretend_children(parent, MOST_CHILDREN - 1)
+    drive(parent)
+    statuses = [one.status for one in parent.operations.filter(step_number=1).order_by("ordinal")]
+    assert statuses == ["RUNNING", "CANCELLED"]
+
+
+def _pretend_children(run: AgentRun, count: int) -> None:
+    change("SET session_replication_role = replica")
+    change(
+        """
+        INSERT INTO runs_tooloperation
+            (id, run_id, step_id, step_number, ordinal, revision, run_version, status, tool,
+             tool_version, effect_type, provider, account, arguments, arguments_digest, sensitive,
+             intent, idempotency_key, policy_outcome, policy_rule, policy_version, fence_token,
+             attempts, look_ups, external_ref, error, never_sent, settled_at)
+        SELECT 'op_' || n, %s, 0, 0, n, 0, 1, 'CANCELLED', 'delegate', '', '', '', '', '{}', '',
+               '[]', '', 'k' || n, '', '', '', 0, 0, 0, '', '', 'cancelled', now()
+        FROM generate_series(1, %s) AS n
+        """,
+        run.id,
+        count,
+    )
+    change("SET session_replication_role = origin")
+
+
+# -- Cancelling ----------------------------------------------------------------
+
+
+def test_cancelling_the_parent_cancels_its_children_first(start: Start) -> None:
+    worker(Script(Sleep(timedelta(hours=1)), Finish(1)))
+    run = start(decider=delegate(Delegate("helper"), Delegate("helper")))
+    drive(run)
+    for child in children_of(run):
+        drive(child)
+    cancel_run(actor=operator(), run_id=run.id)
+    drive(run)
+    assert (run.state, run.wake_at) == (RunState.WAITING, None)
+    for child in children_of(run):
+        assert child.cancel_requested_by == f"run {run.id}"
+        drive(child)
+        assert child.state == RunState.CANCELLED
+    drive(run)
+    assert run.state == RunState.CANCELLED
+    assert [one.status for one in run.operations.all()] == ["REJECTED", "REJECTED"]
+
+
+def test_a_cancelled_parent_waits_for_a_childs_unknown_effect(start: Start) -> None:
+    scripted_tool(
+        ConnectionResetError("lost"), provider=None, effect=EffectType.NON_IDEMPOTENT_WRITE
+    )
+    worker(Script(ToolCall("pay"), Finish(1)), tools=("pay",))
+    run = start(decider=delegate(Delegate("helper")))
+    drive(run)
+    drive(child_of(run))
+    cancel_run(actor=operator(), run_id=run.id)
+    drive(run)
+    drive(child := child_of(run))
+    assert child.uncertain
+    run.refresh_from_db()
+    assert run.state == RunState.WAITING
+
+
+# -- Compensating --------------------------------------------------------------
+
+
+def paying_child(*, undone: list[Any]) -> None:
+    @tool(name="undo", effect_type=EffectType.IDEMPOTENT_WRITE)
+    def undo(call: Any, amount: int) -> str:
+        """Undo."""
+        undone.append(call.compensates.operation_id)
+        return "undone"
+
+    scripted_tool({"paid": 1}, compensation_handler="undo")
+    worker(Script(ToolCall("pay", amount=1), Finish(1)), tools=("pay",))
+
+
+def test_compensating_the_parent_corrects_what_its_children_did(start: Start) -> None:
+    undone: list[Any] = []
+    paying_child(undone=undone)
+
+    run = start(decider=Script(Delegate("helper"), WaitFor("more"), Finish()))
+    drive(run)
+    drive(child := child_of(run))
+    drive(run)
+    assert (run.state, child.state) == (RunState.WAITING, RunState.COMPLETED)
+    compensate_run(actor=operator(), run_id=run.id, reason="wrong order")
+    drive(run)
+    while run.state not in (RunState.CANCELLED, RunState.FAILED):
+        drive(child)
+        drive(run)
+    assert run.state == RunState.CANCELLED
+    assert child.state == RunState.CANCELLED
+    assert undone == [child.operations.get(tool="pay").id]
+    assert run_edges(run)[-1] == "CANCEL"
+    correction = ToolOperation.objects.get(run=run, tool="compensate_run")
+    begun = ToolOperation.objects.get(run=run, tool="delegate")
+    assert (correction.status, correction.compensates_id) == ("COMMITTED", begun.id)
+
+
+# -- Budgets -------------------------------------------------------------------
+
+
+def test_what_a_child_spends_is_spent_by_its_parent(start: Start) -> None:
+    worker(Script(Sleep(timedelta(0)), Sleep(timedelta(0)), Finish(1)))
+    run = start(decider=delegate(Delegate("helper")), budget=Budget(steps=10))
+    drive(run)
+    # All that is left is reserved while the child goes on.
+    assert run.spent_steps == 10
+    drive(child := child_of(run))
+    assert (child.budget["steps"], child.spent_steps) == (9, 3)
+    drive(run)
+    assert (run.state, run.spent_steps) == (RunState.COMPLETED, 5)
+
+
+def test_a_child_cannot_spend_what_its_parent_has_not_left(start: Start) -> None:
+    worker(lambda context: Sleep(timedelta(0)))
+    run = start(decider=delegate(Delegate("helper"), Delegate("helper")), budget=Budget(steps=5))
+    drive(run)
+    for child in children_of(run):
+        drive(child)
+        assert (child.spent_steps, child.wake_at) == (2, None)
+        assert "2 of 2 steps" in child.pause_reason
+
+
+def test_tokens_of_children_count_too(start: Start) -> None:
+    def decide(context: Context) -> Decision:
+        context.usage.add(tokens=30, cost_usd="0.01")
+        return Finish(1)
+
+    worker(decide)
+    run = start(decider=delegate(Delegate("helper")), budget=Budget(tokens=100))
+    drive(run)
+    drive(child_of(run))
+    drive(run)
+    assert (run.spent_tokens, str(run.spent_cost_usd)) == (30, "0.010000")
