@@ -56,17 +56,19 @@ def plan_compensation(work: Work, target: ToolOperation, call: ToolCall) -> Tool
     if policy.outcome == "refuse":
         return refuse_operation(work, operation, policy.rule, rule=policy.rule)
     operation.holds_intent = held
+    why = f"corrects operation {target.id} ({target.tool})"
     if holder := _find_holder(work, operation, spec):
         operation.repeats_id = holder
         operation.policy_outcome = NEEDED
         operation.policy_rule = f"operation {holder} has the same intent"
-        ask(work, operation, spec, approve=policy.approve or spec.approval_policy or Approve())
+        approve = policy.approve or spec.approval_policy or Approve()
+        ask(work, operation, spec, approve=approve, why=why)
         return operation
     match policy.outcome:
         case "allow":
             work.move_operation(operation, OperationEvent.INTEND)
         case "require_approval":
-            ask(work, operation, spec, approve=policy.approve or Approve())
+            ask(work, operation, spec, approve=policy.approve or Approve(), why=why)
         case _ as never:
             assert_never(never)
     return operation

@@ -73,7 +73,8 @@ def find_next(work: Work) -> Correct | Stuck | None:
             case ToolCall() as call:
                 return Correct(target, call)
             case str(why):
-                said = scrub(f"operation {target.id}: {why}", target.arguments, target.sensitive)
+                told = {"arguments": target.arguments, "result": target.result}
+                said = scrub(f"operation {target.id}: {why}", told, target.sensitive)
                 return Stuck(target, bound_text(said, TEXT_LIMIT))
             case None:
                 _note_nothing(work, target)

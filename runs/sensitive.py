@@ -13,6 +13,7 @@ from uuid import UUID
 
 from runs.agents import get_agent
 from runs.errors import UnknownAgent
+from runs.history import DELEGATE
 from runs.models import ToolOperation
 from tools.errors import UnknownTool
 from tools.redaction import scrub
@@ -20,8 +21,14 @@ from tools.registry import all_tools, get_tool
 
 
 def names_of_operation(operation: ToolOperation) -> frozenset[str]:
-    """No query: what its row says, and what its tool says today."""
-    return frozenset(operation.sensitive) | _declared([operation.tool])
+    """No query: what its row says, and what its tool says today.
+
+    What another run is given, and answers, has the secrets of that run's agent.
+    """
+    names = frozenset(operation.sensitive) | _declared([operation.tool])
+    if operation.tool == DELEGATE:
+        names |= _declared_by(str(operation.arguments.get("agent", ""))) or frozenset()
+    return names
 
 
 def without_secrets(text: str, operation: ToolOperation | None) -> str:

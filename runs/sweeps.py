@@ -38,13 +38,14 @@ _FIND_DUE: Final = f"""{PAIRS},
         SELECT first.id, first.wake_at, first.is_told,
                LEAST(%(per_agent)s, limited.most - COALESCE(held.held, 0)) AS part,
                row_number() OVER (
-                   PARTITION BY pair.agent ORDER BY pair.priority DESC, first.wake_at) AS place
+                   PARTITION BY pair.agent
+                   ORDER BY pair.priority DESC, first.wake_at, first.id) AS place
         FROM pair LEFT JOIN limited USING (agent) LEFT JOIN held USING (agent),
              LATERAL (SELECT id, wake_at, sweep_at > statement_timestamp() AS is_told
                       FROM runs_agentrun
                       WHERE agent = pair.agent AND priority = pair.priority
                         AND wake_at <= statement_timestamp() AND {FREE}
-                      ORDER BY wake_at LIMIT %(per_agent)s) AS first
+                      ORDER BY wake_at, id LIMIT %(per_agent)s) AS first
     ), turn AS MATERIALIZED (
         SELECT id, place, wake_at FROM due
         WHERE is_told IS NOT TRUE AND place <= part

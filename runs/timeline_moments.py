@@ -13,20 +13,19 @@ Does not tell what waits ended with: the run's edges do (`timeline_entries.py`).
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 from uuid import UUID
 
 from django.db.models import CharField, F, Q, QuerySet, TextField, Value
 from django.db.models.functions import Cast, Concat
 
-from runs.models import AgentRun, ControlRequest, Question, Signal
-from runs.sensitive import names_of_run
+from runs.models import TEXT_LIMIT, AgentRun, ControlRequest, Question, Signal
+from runs.sensitive import names_of_run, names_of_runs
 from runs.shapes import TimelineEntry
 from runs.state import FINAL_STATES
 from tools.redaction import bound_text, redact, scrub
 
 Key = tuple[datetime, str, str]
-ANSWERS: Final = 2_000
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,15 @@ def describe_moments(run_id: UUID, moments: Sequence[Moment]) -> Mapping[Moment,
     if not moments:
         return {}
     run = AgentRun.objects.only("agent", "input").get(id=run_id)
+    children = _rows(AgentRun.objects.defer("objective"), moments, "child")
     around = _Around(
         run=run,
         hidden=names_of_run(run_id=run_id, agent=run.agent),
         requests=_rows(ControlRequest.objects.all(), moments, "request"),
         signals=_rows(Signal.objects.all(), moments, "signal"),
         questions=_rows(Question.objects.all(), moments, "question"),
-        children=_rows(AgentRun.objects.defer("input", "objective"), moments, "child"),
+        children=children,
+        hidden_of=names_of_runs({child.id: child.agent for child in children.values()}),
     )
     return {moment: _describe(moment, around) for moment in moments}
 
@@ -88,6 +89,8 @@ class _Around:
     signals: Mapping[str, Signal]
     questions: Mapping[str, Question]
     children: Mapping[str, AgentRun]
+    # By child: what its own agent's tools declare.
+    hidden_of: Mapping[UUID, frozenset[str]]
 
     def said(self, text: str) -> str:
         return scrub(text, {"input": self.run.input}, self.hidden)
@@ -214,8 +217,9 @@ def _of_child(moment: Moment, row: AgentRun, around: _Around) -> TimelineEntry:
     reason = f"run {row.id} of {row.agent}"
     ended = moment.kind == "child.ended" and row.state in FINAL_STATES
     if ended:
-        about |= {"state": row.state, "result": redact(row.result, around.hidden)}
-        error = bound_text(around.said(row.error), ANSWERS)
+        hidden = around.hidden | around.hidden_of[row.id]
+        about |= {"state": row.state, "result": redact(row.result, hidden)}
+        error = bound_text(scrub(row.error, {"input": row.input}, hidden), TEXT_LIMIT)
         reason = f"{reason} {row.state}{f': {error}' if error else ''}"
     return _entry(
         moment,

@@ -118,12 +118,13 @@ _FIND: Final = f"""{PAIRS},
     due AS (
         SELECT first.id, pair.agent, first.wake_at, last_turn, COALESCE(held.held, 0) AS held,
                row_number() OVER (
-                   PARTITION BY pair.agent ORDER BY pair.priority DESC, first.wake_at) AS place
+                   PARTITION BY pair.agent
+                   ORDER BY pair.priority DESC, first.wake_at, first.id) AS place
         FROM pair JOIN served USING (agent) LEFT JOIN held USING (agent),
              LATERAL (SELECT id, wake_at FROM runs_agentrun
                       WHERE agent = pair.agent AND priority = pair.priority
                         AND wake_at <= statement_timestamp() AND {FREE}
-                      ORDER BY wake_at LIMIT %(per_agent)s) AS first
+                      ORDER BY wake_at, id LIMIT %(per_agent)s) AS first
         WHERE COALESCE(held.held, 0) < served.most
     )
     (SELECT id, agent FROM runs_agentrun

@@ -60,12 +60,12 @@ class Form:
 
     @property
     def labelled_errors(self) -> list[tuple[str, str, str]]:
-        return [(name, LABELS[name], told) for name, told in self.errors.items()]
+        return [(name, LABELS[name], self.errors[name]) for name in LABELS if name in self.errors]
 
     def refuse(self, problem: Problem) -> None:
         """Note what is wrong at a field, after what is known of it."""
         name = problem.field.partition(".")[0]
-        given = f"{problem.value}: " if problem.value else ""
+        given = f"{problem.value}: " if problem.value.strip("'") else ""
         told = visible(f"{given}{problem.fix}")
         if name in LABELS:
             self.errors[name] = f"{self.errors.get(name, '')} {told}".strip()

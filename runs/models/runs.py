@@ -127,7 +127,7 @@ class AgentRun(models.Model):
             # Who is due, by whose turn it is (`turns.py`). Claims and renewals leave it alone.
             models.Index(
                 name="run_due",
-                fields=["agent", "-priority", "wake_at"],
+                fields=["agent", "-priority", "wake_at", "id"],
                 condition=Q(wake_at__isnull=False),
             ),
             models.Index(name="run_held", fields=["agent"], condition=~Q(lease_owner="")),

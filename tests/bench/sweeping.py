@@ -21,8 +21,8 @@ TIMERS_DUE_IN = 6.0
 
 
 def measure_sweeps(dsn: str, times: int, *counts: int) -> list[Wait]:
-    """One sweep of each kind, and one turn, with so many sleeping runs, watched operations and,
-    to 10,000 of them, pending approvals."""
+    """One sweep of each kind, and one turn, with so many sleeping runs, a tenth as many watched
+    operations and, up to 10,000 of them, pending approvals."""
     set_up(dsn)
     from django.db import connection
 
@@ -34,7 +34,7 @@ def measure_sweeps(dsn: str, times: int, *counts: int) -> list[Wait]:
         more = count - AgentRun.objects.count()
         for agent in ("bench", "bench 2", "bench 3", "bench 4"):
             add_runs(more // 4, agent=agent, due_in=DAY, spread=30 * DAY)
-        add_watched(more)
+        add_watched(more // 10)
         add_approvals(min(count, 10_000))
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")

@@ -16,6 +16,7 @@ from tests.database.asking import Start, answerer, end, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 
+expect.set_options(timeout=30_000)
 LONG = "A_very_long_word_without_any_place_to_break_it_" * 4
 TEXT = f"The customer writes that “the parcel” came broken.\n\nWhich one was it?\n{LONG}"
 

@@ -1,8 +1,10 @@
 """A failed run goes on from its last checkpoint, and never does again what it committed."""
 
+import threading
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from runs import Agent, CallTools, Context, Decision, Delegate, Fail, Finish, Script, ToolCall
 from runs.commands import cancel_run, retry_run
@@ -243,3 +245,28 @@ def test_a_script_does_its_refused_entry_again(start: Start) -> None:
     assert (run.state, run.result) == (RunState.COMPLETED, "sh_1")
     assert (len(pay.calls), len(ship.calls)) == (1, 2)
     assert len({call.operation_id for call in ship.calls}) == 2
+
+
+def test_of_eight_retries_at_once_one_is_carried_out(start: Start) -> None:
+    run, _ = failed(start)
+    together = threading.Barrier(8)
+    heard: list[object] = []
+
+    def request() -> None:
+        together.wait(timeout=20)
+        try:
+            heard.append(retry_run(actor=ANN, run_id=run.id).state)
+        except WrongState as error:
+            heard.append(error.state)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=request) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heard == ["READY"] * 8
+    assert asked_of(run) == [("retry", "ann")]
+    run.refresh_from_db()
+    assert run.voided_steps == 2

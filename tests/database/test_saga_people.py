@@ -9,7 +9,6 @@ from runs.access import READ, Actor, operator
 from runs.commands import compensate_run, resume_run
 from runs.corrections import correct_by_hand
 from runs.errors import (
-    BeingCorrected,
     EffectCorrected,
     InvalidInput,
     NoEffect,
@@ -22,8 +21,6 @@ from runs.models import AgentRun, ToolObservation, ToolOperation
 from runs.planning import operation_id
 from runs.state import RunState
 from runs.timeline import read_timeline
-from tests.database.approving import person, say
-from tests.database.gating import request_of, sign
 from tests.database.kit import (
     another_connection,
     change,
@@ -42,7 +39,7 @@ from tests.database.sagas import (
     statuses,
     stuck,
 )
-from tools import Approve, EffectType, Rejected
+from tools import EffectType, Rejected
 from tools.canonical import canonical_json
 
 # Signatures need the whole stack.
@@ -206,48 +203,6 @@ def test_nobody_corrects_by_hand_what_a_worker_may_be_correcting(
     with pytest.raises(RunHeld):
         correct_by_hand(actor=PERSON, operation_id=effect_of(run, "do_b").id, evidence="by phone")
     assert _said(run) == 0
-
-
-# -- Signatures on compensations ------------------------------------------------------------------
-
-
-def _held(start: Start, books: Books) -> AgentRun:
-    """The compensation of the only effect waits for a signature."""
-    scripted_tool(books.entry("do_a"), name="do_a", compensation_handler="undo_a")
-    books.define_undo("a", approval_policy=Approve())
-    run = failing_run(start, "a")
-    drive(run)
-    drive(run)
-    assert run.state == RunState.WAITING_FOR_APPROVAL
-    return run
-
-
-def test_a_compensation_that_policy_holds_is_sent_once_signed(start: Start, books: Books) -> None:
-    run = _held(start, books)
-    assert books.names == ["do_a"]
-    with pytest.raises(BeingCorrected):
-        correct_by_hand(actor=PERSON, operation_id=effect_of(run, "do_a").id, evidence="by phone")
-    sign(run)
-    compensated(run)
-    assert books.names == ["do_a", "undo_a"]
-
-
-def test_a_denied_compensation_waits_for_a_person_and_is_asked_about_anew(
-    start: Start, books: Books
-) -> None:
-    run = _held(start, books)
-    first = request_of(run)
-    say(first, person(), verdict="deny", reason="not this one")
-    stuck(run)
-    assert "denied" in run.pause_reason
-    resume_run(actor=PERSON, run_id=run.id)
-    drive(run)
-    assert run.state == RunState.WAITING_FOR_APPROVAL
-    assert request_of(run).operation_id != first.operation_id
-    sign(run)
-    compensated(run)
-    assert books.names == ["do_a", "undo_a"]
-    assert statuses(run) == [("undo_a", "CANCELLED"), ("undo_a", "COMMITTED")]
 
 
 # -- One effect, one compensation -----------------------------------------------------------------

@@ -19,6 +19,7 @@ from runs.commands import (
 )
 from runs.errors import InvalidInput
 from runs.models import AgentRun, Question
+from runs.presenting import present_operation
 from runs.shapes import TimelineEntry
 from runs.timeline import read_newest, read_timeline
 from tests.database.controlling import ANN, completed, failed, finish
@@ -177,6 +178,24 @@ def test_what_is_declared_sensitive_is_hidden_everywhere(start: Start) -> None:
     entries = _whole(run)
     assert sum(entry.kind.startswith("signal.") for entry in entries) == 2
     assert SECRET not in " ".join(entry.model_dump_json() for entry in entries)
+
+
+def test_what_a_childs_tools_declare_is_hidden_in_its_parents_timeline(start: Start) -> None:
+    scripted_tool({"card": SECRET}, sensitive=("card",))
+
+    def pay(context: Context) -> Decision:
+        return Finish(context.last.result) if context.last else CallTools(ToolCall("pay"))
+
+    Agent(name="payer", decider=pay, tools=("pay",))
+    run = start(decider=lambda context: Finish() if context.last else Delegate("payer"))
+    drive(run)
+    drive(AgentRun.objects.get(parent=run))
+    drive(run)
+    assert _the(run, "child.ended").to_state == "COMPLETED"
+    assert SECRET not in " ".join(entry.model_dump_json() for entry in _whole(run))
+    operation = run.operations.get()
+    assert operation.result == {"card": SECRET}
+    assert SECRET not in present_operation(operation).model_dump_json()
 
 
 def test_it_costs_the_same_however_many_moments_there_are(start: Start) -> None:

@@ -271,6 +271,11 @@ def test_those_told_before_count_against_their_agents_part_until_they_are_told_a
     assert set(hints) == told
 
 
+def test_a_thousand_timers_that_are_due_at_once_are_hinted_at_by_one_sweep() -> None:
+    add_runs(1000, agent=_agent("one"), due_in=0)
+    assert sweeps.run_once() == sweeps.Swept(found=1000, hinted=1000)
+
+
 def test_a_sweep_hints_by_priority_within_an_agent(hints: list[UUID]) -> None:
     agent = _agent("one")
     low, high = _start(agent, priority=-5, waits=100), _start(agent, priority=5)

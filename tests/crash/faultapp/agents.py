@@ -2,8 +2,21 @@
 
 import secrets
 import time
+from datetime import timedelta
 
-from runs import Agent, CallTools, Context, Decision, Fail, Finish, Script, ToolCall
+from runs import (
+    Agent,
+    CallTools,
+    Context,
+    Decision,
+    Delegate,
+    Fail,
+    Finish,
+    Script,
+    Sleep,
+    ToolCall,
+    WaitFor,
+)
 
 ORDER, AMOUNT = "17", "42.00"
 # Several leases of the tests.
@@ -113,6 +126,35 @@ AGENTS = (
         ),
         tools=("take_items", "charge"),
         on_failure="compensate",
+    ),
+    Agent(
+        name="crash_waiter",
+        decider=Script(
+            ToolCall("read_order", order_id=ORDER),
+            Sleep(timedelta(milliseconds=200)),
+            WaitFor("go"),
+            ToolCall("refund", order_id=ORDER, amount="{last.amount}"),
+            Finish("{last.refund_id}"),
+        ),
+        tools=("read_order", "refund"),
+    ),
+    Agent(
+        name="crash_parent",
+        decider=Script(Delegate("crash_refund"), Finish("{last}")),
+    ),
+    Agent(
+        name="crash_sleeper",
+        decider=Script(
+            ToolCall("take_items", order_id=ORDER, units=2),
+            Sleep(timedelta(hours=1)),
+            Finish("slept"),
+        ),
+        tools=("take_items",),
+    ),
+    Agent(
+        name="crash_pausing",
+        decider=_read_then("refund"),
+        tools=("read_order", "refund"),
     ),
     Agent(
         name="crash_thing",
