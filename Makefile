@@ -5,6 +5,7 @@ PYTHON ?=
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest
 # Below the first one, so that removing .venv removes all of them.
 BENCH := $(VENV)/bench
 TOOLS := $(VENV)/tools
@@ -30,14 +31,20 @@ up: $(VENV)/.runtime
 	@exec $(BIN)/python manage.py up $(ARGS)
 
 test: $(VENV)/.dev
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@exec $(PYTEST) $(ARGS)
 
 # Django looks at the database's history before it looks for missing migrations.
 WITH_SERVERS = $(BIN)/python -m agentops.embedded
 
-# These wait for rows and locks, hardly for the clock: two of their files at a time. The rest
-# kills processes and measures leases, and has the machine to itself.
-SIDE_BY_SIDE = tests/database tests/unit
+# Two processes at a time where tests compute, three where they mostly wait: for leases, for
+# deadlines, for programs to start. Whole stacks are started alone. What is not named waits;
+# the directories with the longest files come first, so that none of them is begun last.
+COMPUTING = tests/database tests/unit tests/protocol tests/architecture
+ALONE = tests/acceptance/test_demo.py tests/acceptance/test_up.py
+LONGEST = tests/crash tests/conformance
+OTHERS = $(patsubst tests/%/__init__.py,tests/%,$(sort $(wildcard tests/*/__init__.py)))
+WAITING = $(LONGEST) $(filter-out $(LONGEST) $(COMPUTING),$(OTHERS)) $(ALONE:%=--ignore=%)
+SIDE_BY_SIDE = $(PYTEST) --dist loadfile
 
 check: $(VENV)/.dev
 	@$(call quietly,format,$(BIN)/python -m ruff format --check .)
@@ -46,8 +53,9 @@ check: $(VENV)/.dev
 	@$(call quietly,imports,$(BIN)/lint-imports)
 	@$(call quietly,migrations,$(WITH_SERVERS) $(BIN)/python manage.py makemigrations --check --dry-run)
 	@$(call quietly,system,$(BIN)/python manage.py check)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(SIDE_BY_SIDE)
-	@exec $(BIN)/python -m pytest $(SIDE_BY_SIDE:%=--ignore=%) $(ARGS)
+	@$(SIDE_BY_SIDE) -n 2 $(COMPUTING) $(ARGS)
+	@$(SIDE_BY_SIDE) -n 3 --no-loadscope-reorder $(WAITING) $(ARGS)
+	@exec $(PYTEST) $(ALONE) $(ARGS)
 
 bench: $(BENCH)/.installed
 	@exec $(BENCH)/bin/python -m tests.bench $(ARGS)

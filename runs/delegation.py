@@ -13,6 +13,7 @@ Does not pause children with their parent.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -24,9 +25,10 @@ from runs import budgets
 from runs.access import RUNS_WRITE, Actor
 from runs.agents import Agent, get_agent
 from runs.asking import reopen
+from runs.control import cancel_run
 from runs.decisions import Delegate
 from runs.descent import has_effects
-from runs.errors import UnknownAgent
+from runs.errors import UnknownAgent, UnknownRun, WrongState
 from runs.history import COMPENSATE_RUN, DELEGATE
 from runs.models import TEXT_LIMIT, AgentRun, NeverSent, ToolOperation
 from runs.outcomes import settle
@@ -121,13 +123,15 @@ def settle_children(work: Work) -> bool:
 
 def cancel_children(work: Work) -> None:
     """Ask the runs that the step waits for to be cancelled, as this one is to be."""
-    from runs.control import cancel_run  # commands come after the engine in the import order
-
     actor = Actor(name=f"run {work.run_id}", scopes=frozenset({RUNS_WRITE}))
     for operation in _open(work):
-        child = _find_child(operation)
-        if child is not None and child.state not in FINAL_STATES:
-            cancel_run(actor=actor, run_id=child.pk, compensate=work.cancel_compensates)
+        # One that has ended, or corrects what it did, comes to an end by itself.
+        with suppress(WrongState, UnknownRun):
+            cancel_run(
+                actor=actor,
+                run_id=UUID(operation.external_ref),
+                compensate=work.cancel_compensates,
+            )
 
 
 def tell_parent(child_id: UUID, parent_id: UUID) -> None:

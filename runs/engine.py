@@ -146,7 +146,7 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
     if _is_held_back(work) and not _must_cancel(work):
         return work.release(wake_in=None)
     _resume(work)
-    if trip_poison(work) and not _must_cancel(work):
+    if not _must_cancel(work) and trip_poison(work):
         return work.release(wake_in=None)
     while True:
         if _must_cancel(work):
@@ -322,8 +322,12 @@ def _set_aside(work: Work, error: Exception) -> bool:
         if work.step_id is not None:
             _begin_attempt(work)
             work.lost_attempts += 1
-            if trip_poison(work):
-                wait = None
+        elif not isinstance(error, BROKEN):
+            # Between steps there is no attempt that would show it.
+            work.lost_attempts = work.failures = work.failures + 1
+            work.change.run["failures"] = work.failures
+        if trip_poison(work):
+            wait = None
         ending = "parked" if wait is None else "lost"
         work.release(wake_in=wait, attempt_outcome=ending, heed_cancel=False)
     except LeaseLost:

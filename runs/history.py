@@ -44,8 +44,9 @@ def load_window(*, run_id: UUID, before_step: int, origin: Origin | None = None)
         found = _read(origin.run_id, origin.step + 1, forked_at=origin.forked_at) + found
         row = AgentRun.objects.values_list("forked_from_id", "forked_at_step", "created_at")
         above, step, forked_at = row.get(id=origin.run_id)
-        is_fork = above is not None and step is not None
-        origin = Origin(above, step, forked_at) if is_fork else None
+        if above is None or step is None:
+            break
+        origin = Origin(above, step, forked_at)
     return found[-WINDOW:]
 
 

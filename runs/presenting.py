@@ -171,7 +171,6 @@ def present_tool(spec: ToolSpec) -> shapes.Tool:
         intent_scope=spec.intent_scope,
         on_repeated_intent=spec.on_repeated_intent,
         repeatable=spec.repeatable,
-        parallel=spec.parallel,
         parallel=spec.parallel or spec.effect_type is EffectType.READ,
         can_reconcile=spec.reconcile_handler is not None,
         can_compensate=spec.compensation_handler is not None,

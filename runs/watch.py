@@ -38,11 +38,11 @@ ASKING_SECONDS: Final = 600.0
 _FIND_DUE: Final = """
     UPDATE runs_tooloperation
     SET next_watch_at = statement_timestamp() + make_interval(secs => %s)
-    WHERE id IN (
+    WHERE id = ANY (ARRAY(
         SELECT id FROM runs_tooloperation
         WHERE next_watch_at <= statement_timestamp() AND settled_at IS NOT NULL
         ORDER BY next_watch_at LIMIT %s
-        FOR NO KEY UPDATE SKIP LOCKED)
+        FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING id
 """
 _CLAIM: Final = """

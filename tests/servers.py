@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from contextlib import ExitStack
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,8 @@ def _own_directory() -> str:
         shutil.disk_usage(MEMORY).free > ROOM_BYTES
     )
     made = tempfile.mkdtemp(prefix="agentops-test-", dir=MEMORY if has_room else None)
-    _stack.callback(shutil.rmtree, made, ignore_errors=True)
+    # After multiprocessing has removed its own in there, and not by a process that was forked.
+    Finalize(None, shutil.rmtree, (made,), {"ignore_errors": True}, exitpriority=-200)
     return made
 
 

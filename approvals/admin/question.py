@@ -17,7 +17,7 @@ from django.utils.html import format_html
 
 from approvals.admin.question_form import Form, form_of
 from approvals.admin.schemas import parts_of, say_value
-from approvals.admin.showing import say_list, until
+from approvals.admin.showing import until
 from approvals.admin.words import Refusal, actor_of, new_event_id, posted, refusal_of
 from approvals.answerers import asked_groups, find_answerer, require_may_answer
 from approvals.errors import ApprovalError, NotThisPerson, UnfitAnswer, UnknownQuestion
@@ -203,6 +203,11 @@ def _answered(question: Question, answer: Any) -> list[Fact]:
     return [Fact(label, say_value(answer[name])) for name, label in labels.items()]
 
 
+def _say_asked(question: Question) -> str:
+    groups = asked_groups(question)
+    return line(", ".join(groups)) if groups else "anybody who may answer questions"
+
+
 def _say_typed(form: Form) -> str:
     """What somebody had typed who came too late, in one line."""
     said = []
@@ -222,7 +227,7 @@ def _facts(request: HttpRequest, question: Question) -> list[Fact]:
     facts = [
         Fact("Run", run),
         Fact("Asked", when(question.asked_at)),
-        Fact("Who may answer", say_list(asked_groups(question))),
+        Fact("Who may answer", _say_asked(question)),
     ]
     if question.escalate_to and question.status == Status.OPEN:
         said = "since" if question.escalated_at else "from"

@@ -16,7 +16,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agentops import processes
 from runs import CallTools, Context, Decision, Finish, ToolCall
@@ -28,6 +28,8 @@ from tools import registry
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 WHY_SKIPPED = "no chromium: apt-get install --no-install-recommends chromium"
+# How long anything on a page is waited for: a busy machine takes its time.
+MILLISECONDS = 20_000
 OBJECTIVE = "Settle the complaint about order 17: the parcel came broken."
 CALL = {"order_id": "17", "amount": "900.00", "card": "4111-1111-1111-1111"}
 
@@ -55,6 +57,7 @@ def chromium() -> Iterator[Browser]:
         # Playwright keeps a loop in this thread, and Django takes the thread for an asynchronous
         # one; nothing here runs beside anything else.
         patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        expect.set_options(timeout=MILLISECONDS)
         with playwright.chromium.launch(executable_path=CHROMIUM) as browser:
             yield browser
 
@@ -90,7 +93,7 @@ def sign_in(server: str, chromium: Browser, transactional_db: None) -> Iterator[
     def open_page(user: User | None = None, **options: Any) -> Page:
         context = chromium.new_context(base_url=server, **options)
         contexts.append(context)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(MILLISECONDS)
         context.on("weberror", lambda fault: faults.append(str(fault.error)))
         context.on("dialog", lambda dialog: faults.append(f"a dialog: {dialog.message}"))
         if user is not None:

@@ -16,7 +16,6 @@ from tests.database.asking import Start, answerer, end, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 
-expect.set_options(timeout=30_000)
 LONG = "A_very_long_word_without_any_place_to_break_it_" * 4
 TEXT = f"The customer writes that “the parcel” came broken.\n\nWhich one was it?\n{LONG}"
 
@@ -162,6 +161,9 @@ def test_a_question_is_answered_with_the_keyboard_alone(start: Start, sign_in: S
     for _ in range(40):
         page.keyboard.press("Tab")
         focused = page.locator(":focus")
+        if focused.count() == 0:
+            # The button of a date's own calendar, which belongs to the browser.
+            continue
         assert shows_focus(focused)
         said: str = focused.evaluate(_LABEL)
         if said == "Answer":

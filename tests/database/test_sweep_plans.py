@@ -56,9 +56,9 @@ def due(request: pytest.FixtureRequest) -> list[AgentRun]:
 def test_what_sleeps_costs_a_sweep_a_turn_and_a_claim_nothing(due: list[AgentRun]) -> None:
     # Pages for each: a row that is written has its entry in every index.
     bounds: dict[str, tuple[int, Callable[[], object]]] = {
-        "a turn": (250, lambda: choose(due[0].id)),
-        "due runs": (300 + 60 * DUE, sweeps.run_once),
-        "due runs that were told": (200, sweeps.run_once),
+        "a turn": (400, lambda: choose(due[0].id)),
+        "due runs": (500 + 60 * DUE, sweeps.run_once),
+        "due runs that were told": (400, sweeps.run_once),
         "watched operations": (30, watch.find_due),
         "approvals": (60, approval_sweeps.run_once),
         "a claim": (250, lambda: claim(run_id=due[0].id, owner="worker 1")),

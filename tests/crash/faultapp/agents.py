@@ -185,5 +185,8 @@ AGENTS = (
             "signed_unkeyed_refund",
         )
     ),
-    *(_twice(tool) for tool in ("refund", "unkeyed_refund", "unkeyed_blind_refund", "gift")),
+    *(
+        _twice(tool)
+        for tool in ("patient_refund", "unkeyed_refund", "unkeyed_blind_refund", "gift")
+    ),
 )

@@ -99,6 +99,11 @@ def test_a_transactional_tool_that_is_async_is_refused() -> None:
     assert "outside its transaction" in messages[0].msg
 
 
+def test_a_transactional_tool_that_is_parallel_is_refused() -> None:
+    facts = {"effect_type": EffectType.TRANSACTIONAL, "provider": None, "reconcile_handler": None}
+    assert _declare(**facts, parallel=True) == ["tools.E024"]
+
+
 @pytest.mark.parametrize("within", [timedelta(0), timedelta(seconds=-1)])
 def test_an_objective_that_leaves_no_time_to_ask_is_refused(within: timedelta) -> None:
     assert _declare(reconcile_within=within) == ["tools.E018"]

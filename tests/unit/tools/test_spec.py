@@ -170,6 +170,7 @@ def test_the_version_stays_when_only_the_description_changes() -> None:
         {"effect_type": EffectType.IRREVERSIBLE},
         {"intent_key": ("order_id",)},
         {"repeatable": True},
+        {"parallel": True},
         {"timeout_policy": Timeout(seconds=5)},
         {"retry_policy": Retry(max_attempts=2)},
         {"approval_policy": Approve(when="amount > 500")},
