@@ -49,6 +49,8 @@ SECTIONS: Final = {
         Entry("Schedules", "schedule", "runs.schedule", or_with="runs.change_schedule"),
         Entry("Operations", "bolt", "runs.tooloperation"),
         Entry("Incidents", "warning", "runs.incident"),
+        Entry("Requests", "touch_app", "runs.controlrequest"),
+        Entry("Signals", "sensors", "runs.signal"),
         Entry("Journal", "list_alt", "runs.transition"),
     ],
     "In detail": [

@@ -6,6 +6,7 @@ strangers is bounded, and declared secrets are hidden.
 
 from collections.abc import Collection
 
+from django.urls import reverse
 from django.utils.html import format_html
 
 from runs.admin.readonly import Cell, Fact, Notice, Table
@@ -19,7 +20,7 @@ from runs.admin.show import (
     when,
 )
 from runs.family import MOST, find_descendants
-from runs.models import AgentRun, Wait
+from runs.models import AgentRun, Question, Wait
 from runs.presenting import present_limits, present_spent
 from runs.state import RunState
 from runs.tables import say_spent
@@ -116,5 +117,14 @@ def _say_wait(wait: Wait, name: Cell) -> Cell:
         what = f"{what}:"
     else:
         name = ""
+    if wait.kind == Wait.Kind.QUESTION:
+        name = _link_question(wait, name)
     until = format_html(" until {}", when(wait.until)) if wait.until is not None else ""
     return format_html("{} {}{}", what, name, until)
+
+
+def _link_question(wait: Wait, text: Cell) -> Cell:
+    question = Question.objects.only("id").filter(step_id=wait.step_id).first()
+    if question is None:
+        return text
+    return link(reverse("admin:runs_question_change", args=[question.pk]), text)

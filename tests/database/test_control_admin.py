@@ -7,10 +7,22 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from runs import Agent, Budget, CallTools, Context, Decision, Delegate, Finish, ToolCall, WaitFor
+from runs import (
+    Agent,
+    Ask,
+    Budget,
+    CallTools,
+    Context,
+    Decision,
+    Delegate,
+    Finish,
+    ToolCall,
+    WaitFor,
+)
+from runs.commands import signal_run
 from runs.models import AgentRun
 from tests.database.admin_pages import HOSTILE, browser_of, page_of, person
-from tests.database.controlling import asked_of, completed, failed, finish, pause_in
+from tests.database.controlling import ANN, asked_of, completed, failed, finish, pause_in
 from tests.database.gating import Start
 from tests.database.kit import drive, scripted_tool
 
@@ -144,10 +156,19 @@ def test_what_a_run_waits_for_is_said_at_the_top(root: Client, start: Start) -> 
     assert "<script>alert" not in page
 
 
+def test_a_question_is_led_to(root: Client, start: Start) -> None:
+    run = start(decider=lambda context: Ask("Which size?", {"type": "string"}))
+    drive(run)
+    page = root.get(page_of(run)).content.decode()
+    question = reverse("admin:runs_question_change", args=[run.questions.get().pk])
+    assert f'href="{question}">Which size?' in page
+
+
 def test_requests_and_signals_have_their_pages(root: Client, start: Start) -> None:
     run = start(decider=finish)
     root.post(_address(run, "pause"), {"reason": "hold on"})
-    for kind, row in (("controlrequest", run.requests.get()),):
+    signal = signal_run(actor=ANN, run_id=run.id, name="paid", event_id="e", payload="hold on")
+    for kind, row in (("controlrequest", run.requests.get()), ("signal", signal.signal)):
         listed = root.get(reverse(f"admin:runs_{kind}_changelist", query={"run": run.pk}))
         address = reverse(f"admin:runs_{kind}_change", args=[row.pk])
         assert address in listed.content.decode()

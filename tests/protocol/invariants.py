@@ -11,6 +11,12 @@
     9  every run that is not final has somebody due
    10  no duplicate is hidden
 
+And of long runs (`long_runs.py`, which also adds to some of the above):
+
+   11  a run that is paused, or is to be cancelled, begins nothing new
+   12  only known effects are corrected, newest first, each once
+   13  a run has spent what it and its children did
+
 Proven by `test_checker.py`, which plants each fault.
 """
 
@@ -20,6 +26,7 @@ from itertools import pairwise
 from typing import Final
 
 from runs.state import FINAL_STATES, PERSON_STATES, SETTLED_STATUSES, UNCERTAIN_STATES
+from tests.protocol import long_runs
 from tests.protocol.picture import Operation, Picture
 
 Check = Callable[[Picture, Picture], Iterator[str]]
@@ -27,13 +34,19 @@ Check = Callable[[Picture, Picture], Iterator[str]]
 SENDS: Final = ("SEND", "SEND_AGAIN")
 HARMLESS: Final = ("READ", "TRANSACTIONAL")
 NEGATIVES: Final = 3
+CALLING: Final = ("call_tools", "delegate", "delegate_all")
 
 
 def violations(now: Picture, before: Picture | None = None) -> list[str]:
     """What is wrong in `now`, each with the number of its invariant; `before` is an earlier
     picture of the same runs."""
     earlier = before or Picture()
-    return [f"{number}: {what}" for number, check in CHECKS.items() for what in check(now, earlier)]
+    return [
+        f"{number}: {what}"
+        for checks in (CHECKS, long_runs.CHECKS)
+        for number, check in checks.items()
+        for what in check(now, earlier)
+    ]
 
 
 def _one_id(now: Picture, before: Picture) -> Iterator[str]:
@@ -128,7 +141,7 @@ def _decided_once(now: Picture, before: Picture) -> Iterator[str]:
         for one in before.decisions
         if one not in now.decisions
     )
-    with_calls = {(one.run, one.step) for one in now.decisions if one.kind == "call_tools"}
+    with_calls = {(one.run, one.step) for one in now.decisions if one.kind in CALLING}
     yield from (
         f"{one.id} was decided by nobody"
         for one in now.operations
@@ -166,7 +179,7 @@ def _only_grows(now: Picture, before: Picture) -> Iterator[str]:
 
 def _somebody_due(now: Picture, before: Picture) -> Iterator[str]:
     for run in now.runs:
-        waits = run.dated or run.held or run.state in PERSON_STATES
+        waits = run.dated or run.held or run.paused or run.state in (*PERSON_STATES, "WAITING")
         if run.state not in FINAL_STATES and not waits:
             yield f"run {run.id} is {run.state}, and nobody is due"
 
@@ -181,10 +194,16 @@ def _none_hidden(now: Picture, before: Picture) -> Iterator[str]:
         one = by_id.get(operation)
         if one and one.status in ("REJECTED", "CANCELLED") and not _has_incident(now, operation):
             yield f"{operation} is {one.status} and has an effect"
+    lineage = {run.id: run.lineage or run.id for run in now.runs}
+    corrected = long_runs.find_corrected(now)
     intents = Counter(
-        (one.run, one.intent)
+        (lineage.get(one.run, one.run), one.intent)
         for effect in now.effects
         if (one := by_id.get(effect.operation)) is not None
+        and not one.compensates
+        and not one.repeatable
+        # What was taken back may be done anew.
+        and one.id not in corrected
     )
     yield from (f"intent {key} was carried out {n} times" for key, n in intents.items() if n > 1)
     for one in now.operations:

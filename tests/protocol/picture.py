@@ -8,14 +8,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.utils import timezone
+
+from runs.budgets import granted
+from runs.history import DELEGATE
 from runs.models import (
     AgentRun,
+    Approval,
     Incident,
     ModelDecision,
+    Question,
+    Signal,
     ToolObservation,
     ToolOperation,
     Transition,
+    Wait,
 )
+from tools.errors import UnknownTool
+from tools.registry import get_tool
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,17 @@ class Run:
     fence_token: int
     held: bool
     dated: bool
+    due: bool = False
+    paused: str = ""
+    cancelled: bool = False
+    compensating: bool = False
+    parent: str = ""
+    parent_operation: str = ""
+    told: bool = False
+    lineage: str = ""
+    steps: int = 0
+    spent: int = 0
+    granted: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,6 +61,11 @@ class Operation:
     intent: str
     repeats: str
     policy: str
+    tool: str = ""
+    compensates: str = ""
+    child: str = ""
+    needs_person: bool = False
+    repeatable: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +98,46 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """What an open step waits for."""
+
+    run: str
+    step: int
+    kind: str
+    name: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """A signal; `step` is the one that it was delivered to."""
+
+    run: str
+    name: str
+    event: str
+    step: int | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question to people."""
+
+    run: str
+    step: int
+    status: str
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A request for one, and whether it was spent."""
+
+    id: str
+    operation: str
+    status: str
+    spent: bool
+
+
+@dataclass(frozen=True)
 class Effect:
     """One effect at the provider."""
 
@@ -88,6 +154,10 @@ class Picture:
     decisions: tuple[Decision, ...] = ()
     effects: tuple[Effect, ...] = ()
     incidents: frozenset[tuple[str, str]] = frozenset()
+    waits: tuple[Waits, ...] = ()
+    signals: tuple[Told, ...] = ()
+    questions: tuple[Asked, ...] = ()
+    signatures: tuple[Signature, ...] = ()
 
 
 def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
@@ -98,6 +168,7 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
     evidence = ToolObservation.objects.filter(run__in=run_ids).order_by("id")
     decisions = ModelDecision.objects.filter(run__in=run_ids).select_related("step")
     incidents = Incident.objects.filter(run__in=run_ids)
+    now = timezone.now()
     return Picture(
         runs=tuple(
             Run(
@@ -107,6 +178,17 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
                 fence_token=run.fence_token,
                 held=run.lease_expires_at is not None,
                 dated=run.wake_at is not None,
+                due=run.wake_at is not None and run.wake_at <= now,
+                paused=run.pause_reason if run.paused_at is not None else "",
+                cancelled=run.cancel_requested_at is not None,
+                compensating=run.compensating_since is not None,
+                parent=str(run.parent_id or ""),
+                parent_operation=run.parent_operation or "",
+                told=run.parent_told_at is not None,
+                lineage=str(run.lineage or run.id),
+                steps=run.step_number,
+                spent=run.spent_steps,
+                granted=granted(run.budget).steps,
             )
             for run in runs
         ),
@@ -122,6 +204,11 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
                 intent=one.intent,
                 repeats=one.repeats_id or "",
                 policy=one.policy_outcome,
+                tool=one.tool,
+                compensates=one.compensates_id or "",
+                child=one.external_ref if one.tool == DELEGATE else "",
+                needs_person=one.needs_person_since is not None,
+                repeatable=_is_repeatable(one.tool),
             )
             for one in operations
         ),
@@ -154,4 +241,29 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
         ),
         effects=tuple(effects),
         incidents=frozenset(incidents.values_list("operation_id", "kind")),
+        waits=tuple(
+            Waits(run=str(one.run_id), step=one.step_number, kind=one.kind, name=one.name,
+                  outcome=one.outcome)
+            for one in Wait.objects.filter(run__in=run_ids)
+        ),
+        signals=tuple(
+            Told(run=str(one.run_id), name=one.name, event=one.event_id, step=one.delivered_step)
+            for one in Signal.objects.filter(run__in=run_ids).order_by("id")
+        ),
+        questions=tuple(
+            Asked(run=str(one.run_id), step=one.step_number, status=one.status)
+            for one in Question.objects.filter(run__in=run_ids)
+        ),
+        signatures=tuple(
+            Signature(id=str(one.id), operation=one.operation_id, status=one.status,
+                      spent=one.spent_at is not None)
+            for one in Approval.objects.filter(run__in=run_ids)
+        ),
     )
+
+
+def _is_repeatable(tool: str) -> bool:
+    try:
+        return get_tool(tool).repeatable
+    except UnknownTool:
+        return False

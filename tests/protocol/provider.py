@@ -1,6 +1,6 @@
-"""A provider in this process, with the faults that real ones have, on the real clock.
+"""A provider in this process, with the faults that real ones have, on the real clock or a test's.
 
-Guarantees: keeps its contract, whatever is armed: what lands late lands within `LATEST`
+Guarantees: keeps its contract, whatever is armed: what lands late lands within `latest`
 seconds, look-ups lag no longer than that, and with `honours_keys` one key is one effect.
 Does not speak HTTP: the tests of the shop's provider and of the catalog do.
 """
@@ -8,6 +8,7 @@ Does not speak HTTP: the tests of the shop's provider and of the catalog do.
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ class SimulatedProvider:
     honours_keys: bool
     answers: deque[str] = field(default_factory=deque)
     look_ups: deque[str] = field(default_factory=deque)
+    now: Callable[[], float] = time.monotonic
+    latest: float = LATEST
     _landed: list[tuple[float, Effect]] = field(default_factory=list)
     _on_their_way: list[tuple[float, str]] = field(default_factory=list)
     _turn: threading.Lock = field(default_factory=threading.Lock)
@@ -42,7 +45,7 @@ class SimulatedProvider:
                 raise TimeoutError("the request was lost")
             case "late":
                 with self._turn:
-                    due = time.monotonic() + LATEST
+                    due = self.now() + self.latest
                     self._on_their_way.append((due, call.idempotency_key))
                 raise TimeoutError("no answer; the request is still on its way")
         reference = self._land(call.idempotency_key)
@@ -60,9 +63,9 @@ class SimulatedProvider:
             case "cannot say":
                 return Reconciled.indeterminate("the first page only")
             case "behind":
-                seen_until = time.monotonic() - LATEST
+                seen_until = self.now() - self.latest
             case _:
-                seen_until = time.monotonic()
+                seen_until = self.now()
         self._arrive()
         with self._turn:
             found = [
@@ -87,7 +90,7 @@ class SimulatedProvider:
         self._arrive()
         with self._turn:
             newest = max((at for at, _ in self._landed), default=0.0)
-            return not self._on_their_way and newest + LATEST < time.monotonic()
+            return not self._on_their_way and newest + self.latest < self.now()
 
     def _land(self, key: str) -> str:
         with self._turn:
@@ -95,11 +98,11 @@ class SimulatedProvider:
             if known and self.honours_keys:
                 return known[0].reference
             effect = Effect(operation=key, reference=f"re_{len(self._landed) + 1}")
-            self._landed.append((time.monotonic(), effect))
+            self._landed.append((self.now(), effect))
             return effect.reference
 
     def _arrive(self) -> None:
-        now = time.monotonic()
+        now = self.now()
         with self._turn:
             due = [key for at, key in self._on_their_way if at <= now]
             self._on_their_way = [one for one in self._on_their_way if one[0] > now]
