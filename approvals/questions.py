@@ -91,9 +91,9 @@ def _lock(question_id: str | UUID) -> Question:
     except (ValueError, Question.DoesNotExist) as error:
         raise UnknownQuestion(question_id=bound_text(str(question_id), SHOWN)) from error
     # What a run's worker writes waits for this lock, and its child rows do not.
-    run = AgentRun.objects.only("id").get(id=found.run_id)
+    run = AgentRun.objects.select_for_update(no_key=True).only("id").get(id=found.run_id)
     question = (
-        Question.objects.all()
+        Question.objects.select_for_update(no_key=True)
         .annotate(ran_out=ExpressionWrapper(Q(answer_by__lte=Now()), output_field=BooleanField()))
         .get(id=found.id)
     )

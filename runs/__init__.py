@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from runs.agents import Agent, Budget
+    from runs.agents import Agent, Budget, LlmLimits
     from runs.context import Context, Observed, Received
     from runs.deciders import Llm, Script
     from runs.decisions import (
@@ -37,6 +37,7 @@ _HOME = {
     "Fail": "decisions",
     "Finish": "decisions",
     "Llm": "deciders",
+    "LlmLimits": "agents",
     "Observed": "context",
     "Received": "context",
     "Script": "deciders",
@@ -58,6 +59,7 @@ __all__ = [
     "Fail",
     "Finish",
     "Llm",
+    "LlmLimits",
     "Observed",
     "Received",
     "Script",

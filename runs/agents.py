@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from runs.deciders import Llm, Script
 from runs.errors import UnknownAgent
+from tools.declarations import Limits, Rate
 
 Decider = Script | Llm | Callable[..., Any]
 
@@ -38,12 +39,30 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class LlmLimits:
+    """How much one llm is asked at most, over all workers and all agents that name it."""
+
+    llm: str
+    rate: Rate | None = None
+    concurrency: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"llm {self.llm}"
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(rate=self.rate, concurrency=self.concurrency)
+
+
+@dataclass(frozen=True)
 class Agent:
     """A decider, the tools it may call, and its limits. Creating one registers it.
 
     `concurrency` is how many of its runs may be at work at one time over all workers;
     `priority` orders its runs among each other (-100 to 100, higher first). After
-    `repeats_allowed` equal calls with equal answers in a row a run is paused.
+    `repeats_allowed` equal calls with equal answers in a row a run is paused. `llm_limits` are
+    kept before the decider is asked.
     """
 
     name: str
@@ -57,6 +76,7 @@ class Agent:
     concurrency: int | None = None
     priority: int = 0
     repeats_allowed: int = 5
+    llm_limits: LlmLimits | None = None
 
     def __post_init__(self) -> None:
         _register(self)

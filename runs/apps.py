@@ -7,7 +7,7 @@ class RunsConfig(AppConfig):
     verbose_name = "Runs"
 
     def ready(self) -> None:
-        from runs import checks, checks_flow  # noqa: F401  registers the system checks
+        from runs import checks, checks_budgets, checks_flow  # noqa: F401  registers the system checks
 
         # `tools` was discovered by its own app, which is ready before this one.
         autodiscover_modules("agents")

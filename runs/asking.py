@@ -69,6 +69,8 @@ def reopen(
         cancel_requested_at=None,
         cancel_requested_by="",
         cancel_compensates=False,
+        # Its next end is another one, of which its parent is told anew.
+        parent_told_at=None,
         **columns,
     )
     add_edge(run, event, target, actor=actor, reason=reason, version=run.version + 1)

@@ -197,7 +197,8 @@ _READ_BACK = f"""
     SELECT run.version,
            COALESCE(EXTRACT(EPOCH FROM run.lease_expires_at - clock_timestamp()), 0)::float8,
            CASE WHEN run.cancel_requested_at IS NOT NULL THEN run.cancel_requested_by END,
-           run.cancel_compensates, run.paused_at IS NOT NULL, step.id, attempt.id, {POLICY_GENERATION}
+           run.cancel_compensates, run.paused_at IS NOT NULL, step.id, attempt.id,
+           {POLICY_GENERATION}
     FROM runs_agentrun run
     LEFT JOIN runs_step step ON step.run_id = run.id AND step.closed_at IS NULL
     LEFT JOIN runs_stepattempt attempt ON attempt.step_id = step.id AND attempt.ended_at IS NULL

@@ -27,7 +27,7 @@ class Observed:
     `kind` is "call"; "signal" (`tool` is its name, `result` its payload), "answer" (of a
     person: `tool` is the question) or "child" (`tool` is the agent, `result` what its run came
     to); `author` says who sent or answered it. What did not come in time is CANCELLED, and
-    `timed_out`.
+    `timed_out`. `corrected` says that a compensation, or a person, took its effect back since.
 
     `status` is COMMITTED, REJECTED (`error` says why) or CANCELLED (never sent). `repeats`
     is the operation whose recorded result this is, where the call repeated its intent and
@@ -49,6 +49,7 @@ class Observed:
     never_sent: str = ""
     kind: Kind = "call"
     author: str = ""
+    corrected: bool = False
 
     @property
     def timed_out(self) -> bool:
@@ -91,9 +92,9 @@ class Context:
 
     `position` is the step's place in the plan, from 1: steps that a retry took back do not
     count, and those that a fork inherits do. `facts` are the committed effects among
-    `observations`: what is known to have changed outside. `signals` are the newest that were
-    delivered, oldest first. A decider that asks an llm by itself says what that used with
-    `context.usage.add(tokens=…, cost_usd=…)`, and the run's budget counts it.
+    `observations` that were not taken back: what is known to have changed outside. `signals`
+    are the newest that were delivered, oldest first. A decider that asks an llm by itself says
+    what that used with `context.usage.add(tokens=…, cost_usd=…)`: the run's budget counts it.
     """
 
     run_id: str
@@ -117,7 +118,11 @@ class Context:
 
     @property
     def facts(self) -> tuple[Observed, ...]:
-        return tuple(seen for seen in self.observations if seen.committed and seen.is_write)
+        return tuple(
+            seen
+            for seen in self.observations
+            if seen.committed and seen.is_write and not seen.corrected
+        )
 
 
 def encode_checkpoint(*, step_number: int, last: Observed | None) -> dict[str, Any]:

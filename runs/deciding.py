@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, assert_never
 
-from runs import budgets, deciders, decisions, events
+from runs import budgets, deciders, decisions, events, flow
 from runs.agents import Agent
-from runs.answers import find_schema_problem
 from runs.change import Change, NewDecision
 from runs.compensation import plan_compensation
 from runs.context import Context, Usage
@@ -61,8 +60,9 @@ def decide(work: Work, agent: Agent) -> bool:
     work.commit()
     if work.is_paused or work.cancel_requested_by is not None:
         # Asked for since this worker last looked; the release heeds a cancel.
-        work.release(wake_in=None if work.is_paused else 0)
-        return False
+        return _put_off(work, reserved, wake_in=None if work.is_paused else 0)
+    if wait := _take_turn(work, agent):
+        return _put_off(work, reserved, wake_in=wait)
     context = work.context
     work.lease.expect(DECIDER_SECONDS + margin_seconds())
     events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
@@ -73,6 +73,8 @@ def decide(work: Work, agent: Agent) -> bool:
         used = _used(context.usage)
         work.spend(work.spent.plus(used.minus(reserved)))
         return _decider_failed(work, error)
+    finally:
+        _give_turn_back(work, agent)
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
     work.spend(work.spent.minus(reserved).plus(_used(context.usage)))
     _record(work, agent, decision, body, holders={})
@@ -147,6 +149,32 @@ def _find_breach(work: Work, agent: Agent, reserved: budgets.Spent) -> str:
     return budgets.find_breach(limits, work.spent, needed=reserved, now=work.now)
 
 
+def _put_off(work: Work, reserved: budgets.Spent, *, wake_in: float | None) -> bool:
+    """Give the run back before its decider was asked; nothing was spent."""
+    work.spend(work.spent.minus(reserved))
+    work.release(wake_in=wake_in)
+    return False
+
+
+def _take_turn(work: Work, agent: Agent) -> float | None:
+    """The seconds to wait until the agent's llm may be asked; None if it may now."""
+    if (limited := agent.llm_limits) is None:
+        return None
+    seconds = DECIDER_SECONDS + 2 * margin_seconds()
+    return flow.take(
+        name=limited.name, limits=limited.limits, holder=_holder(work), seconds=seconds
+    )
+
+
+def _give_turn_back(work: Work, agent: Agent) -> None:
+    if agent.llm_limits is not None and agent.llm_limits.concurrency is not None:
+        flow.give_back([_holder(work)])
+
+
+def _holder(work: Work) -> str:
+    return f"{work.run_id}:{work.step_number}"
+
+
 def _used(usage: Usage) -> budgets.Spent:
     return budgets.Spent(tokens=usage.tokens, cost_usd=usage.cost_usd)
 
@@ -175,8 +203,6 @@ def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:
     decision = decisions.decode(body, where=f"run {context.run_id} step {context.step_number}")
     if isinstance(decision, CallTools) and not 0 < len(decision.calls) <= MAX_CALLS:
         raise ValueError(f"a decision calls 1 to {MAX_CALLS} tools, not {len(decision.calls)}")
-    if isinstance(decision, Ask) and (problem := find_schema_problem(dict(decision.schema))):
-        raise ValueError(f"nobody could answer: {problem}")
     return decision, body
 
 

@@ -13,11 +13,10 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, assert_never
 
-from jsonschema.exceptions import SchemaError
-from jsonschema.validators import Draft202012Validator
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from runs.answers import find_schema_problem, keep_order
 from runs.errors import UndecodableDecision
 
 SCHEMA_VERSION = 1
@@ -137,11 +136,9 @@ class Ask:
     ) -> None:
         if not isinstance(question, str) or not 0 < len(question.strip()) <= LONGEST_QUESTION:
             raise ValueError(f"question is a text of 1 to {LONGEST_QUESTION} characters")
-        plain = schema.model_json_schema() if isinstance(schema, type) else dict(schema)
-        try:
-            Draft202012Validator.check_schema(plain)
-        except SchemaError as error:
-            raise ValueError(f"schema is no JSON schema: {error.message}") from error
+        plain = keep_order(schema.model_json_schema() if isinstance(schema, type) else dict(schema))
+        if problem := find_schema_problem(plain):
+            raise ValueError(f"schema: {problem}")
         object.__setattr__(self, "question", question)
         object.__setattr__(self, "schema", MappingProxyType(plain))
         for name, given in (("groups", groups), ("escalate_to", escalate_to)):

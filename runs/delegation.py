@@ -33,6 +33,7 @@ from runs.history import COMPENSATE_RUN, DELEGATE
 from runs.models import TEXT_LIMIT, AgentRun, NeverSent, ToolOperation
 from runs.outcomes import settle
 from runs.planning import name_operation, refuse_operation
+from runs.sensitive import names_of_agent
 from runs.state import FINAL_STATES, OperationEvent, OperationStatus, RunEvent, RunState
 from runs.waiting import begin_waiting_for_children
 from runs.wake import hint, make_due
@@ -65,6 +66,7 @@ def plan_children(work: Work, delegations: Sequence[Delegate]) -> list[ToolOpera
         }
         operation.arguments_digest = digest(operation.arguments)
         operation.effect_type = EffectType.TRANSACTIONAL
+        operation.sensitive = sorted(names_of_agent(asked.agent))
         if refusal := _find_refusal(work, asked, children=before + ordinal):
             refuse_operation(
                 work, operation, refusal, rule="invalid delegation", why=NeverSent.INVALID
@@ -114,7 +116,8 @@ def settle_children(work: Work) -> bool:
     """Plan the ends of delegations whose runs have ended. True when all of them have."""
     for operation in _open(work):
         child = _find_child(operation)
-        if operation.tool == COMPENSATE_RUN and child is not None and _reopen(work, child):
+        is_correction = operation.tool == COMPENSATE_RUN
+        if is_correction and child is not None and _reopen(work, operation, child):
             continue
         if child is None or child.state in FINAL_STATES:
             _settle(work, operation, child)
@@ -137,6 +140,8 @@ def cancel_children(work: Work) -> None:
 def tell_parent(child_id: UUID, parent_id: UUID) -> None:
     """Make the parent of a run that has ended due, once."""
     with transaction.atomic():
+        # The parent before the child, as everybody locks them.
+        AgentRun.objects.select_for_update(no_key=True).filter(id=parent_id).first()
         untold = AgentRun.objects.filter(
             id=child_id, finished_at__isnull=False, parent_told_at__isnull=True
         )
@@ -208,14 +213,17 @@ def _find_child(operation: ToolOperation) -> AgentRun | None:
     return AgentRun.objects.filter(id=operation.external_ref).first()
 
 
-def _reopen(work: Work, child: AgentRun) -> bool:
+def _reopen(work: Work, operation: ToolOperation, child: AgentRun) -> bool:
     """Have a child run corrected that has ended and left effects; True if it goes on for that.
 
-    Asked at every look, so a worker that dies in between leaves it to the next one.
+    Asked at every look, so a worker that dies in between leaves it to the next one; once for
+    each operation, however often the child was corrected before.
     """
     if child.state not in FINAL_STATES:
         return True
-    if child.compensating_since is not None or not has_effects(str(child.pk)):
+    assert operation.first_sent_at is not None, "its intent is durable"
+    since = child.compensating_since
+    if (since is not None and since >= operation.first_sent_at) or not has_effects(str(child.pk)):
         return False
     ending = RunState.FAILED if child.state == RunState.FAILED else RunState.CANCELLED
     with transaction.atomic():
@@ -230,7 +238,6 @@ def _reopen(work: Work, child: AgentRun) -> bool:
             compensating_since=Now(),
             compensation_reason=f"run {work.run_id} is compensated",
             compensation_ending=ending,
-            parent_told_at=None,
         )
     return True
 

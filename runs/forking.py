@@ -15,8 +15,9 @@ from django.db import IntegrityError, OperationalError, transaction
 from runs.access import RUNS_WRITE, Actor
 from runs.agents import get_agent
 from runs.asking import lock_run, note_request, read_again
-from runs.errors import InvalidInput
+from runs.errors import AlreadyCorrected, InvalidInput
 from runs.models import AgentRun, ControlRequest
+from runs.saga import has_corrected_effects
 from runs.starting import Started, check_request, insert_run, replay
 from runs.state import RunState
 from tools.canonical import digest
@@ -38,12 +39,13 @@ def fork_run(
     """Start a run of the same agent from the end of `step` of a run in whatever state.
 
     Step 0 is the beginning. What is not given is the origin's. Raises UnknownRun, UnknownAgent,
-    InvalidInput, KeyReused, KeyInUse or NotPermitted; none of them leaves a trace.
+    InvalidInput, AlreadyCorrected (an effect that it would inherit was taken back), KeyReused, KeyInUse or NotPermitted; none of them leaves a trace.
     """
     actor.require(RUNS_WRITE)
     with transaction.atomic():
         # Locked, because a retry may be taking back its newest steps.
         origin = lock_run(run_id)
+        _require_standing(origin, step=step)
         fork = _prepare(
             origin,
             actor=actor,
@@ -58,6 +60,15 @@ def fork_run(
             return replay(fork, error)
         note_request(origin, ControlRequest.Kind.FORK, actor=actor, fork=str(fork.id), step=step)
     return Started(run=read_again(fork), replayed=False)
+
+
+def _require_standing(origin: AgentRun, *, step: Any) -> None:
+    """Refuse to inherit as done what was taken back. Raises AlreadyCorrected."""
+    run: AgentRun | None = origin
+    while run is not None and type(step) is int:
+        if has_corrected_effects(run.pk, up_to_step=step):
+            raise AlreadyCorrected(run_id=str(run.pk))
+        run, step = run.forked_from, run.forked_at_step
 
 
 def _prepare(

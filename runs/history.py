@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from runs.context import TIMED_OUT, WINDOW, Kind, Observed, Received
-from runs.models import AgentRun, ToolOperation, Wait
+from runs.models import AgentRun, ToolObservation, ToolOperation, Wait
 from runs.state import OperationStatus
 from tools import EffectType
 
@@ -59,7 +59,7 @@ def to_received(seen: Iterable[Observed]) -> tuple[Received, ...]:
     )
 
 
-def to_observed(operation: ToolOperation) -> Observed:
+def to_observed(operation: ToolOperation, *, is_corrected: bool = False) -> Observed:
     """The decider's view of a settled operation."""
     is_child = operation.tool == DELEGATE
     return Observed(
@@ -75,6 +75,7 @@ def to_observed(operation: ToolOperation) -> Observed:
         repeats=operation.repeats_id or "",
         never_sent=operation.never_sent,
         kind="child" if is_child else "call",
+        corrected=is_corrected,
     )
 
 
@@ -96,6 +97,14 @@ def wait_to_observed(wait: Wait) -> Observed:
     )
 
 
+_COMPENSATIONS = ToolOperation.objects.filter(
+    compensates=OuterRef("pk"), status=OperationStatus.COMMITTED
+)
+_WORDS = ToolObservation.objects.filter(
+    operation=OuterRef("pk"), verdict=ToolObservation.Verdict.CORRECTED
+)
+
+
 def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> list[Observed]:
     """The newest of one run. Nearly every step made a call, so nearly always the newest
     `WINDOW` calls are in the last `WINDOW` steps. Said in the query, because a planner whose
@@ -103,9 +112,11 @@ def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> 
     stands = Q(step__voided_at__isnull=True)
     if forked_at is not None:
         stands |= Q(step__voided_at__gt=forked_at)
-    operations = ToolOperation.objects.filter(
-        stands, run_id=run_id, settled_at__isnull=False
-    ).order_by("-step_number", "-ordinal", "-revision")
+    operations = (
+        ToolOperation.objects.filter(stands, run_id=run_id, settled_at__isnull=False)
+        .annotate(is_corrected=Exists(_COMPENSATIONS) | Exists(_WORDS))
+        .order_by("-step_number", "-ordinal", "-revision")
+    )
     oldest = before_step - WINDOW
     rows = list(operations.filter(step_number__gte=oldest, step_number__lt=before_step)[:WINDOW])
     if len(rows) < WINDOW and oldest > 1:
@@ -113,7 +124,7 @@ def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> 
     waits = Wait.objects.filter(
         stands, run_id=run_id, step_number__lt=before_step, ended_at__isnull=False
     ).order_by("-step_number")
-    seen = [to_observed(row) for row in reversed(rows)]
+    seen = [to_observed(row, is_corrected=row.is_corrected) for row in reversed(rows)]
     seen += [
         wait_to_observed(wait)
         for wait in waits[:WINDOW]

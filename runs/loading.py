@@ -34,8 +34,8 @@ def begin(claimed: Claimed) -> Work:
     origin = None
     if row["forked_from_id"] is not None:
         origin = Origin(row["forked_from_id"], row["forked_at_step"], row["created_at"])
-    is_served = saga is not None and row["cancel_compensates"]
-    is_asked = row["cancel_requested_at"] is not None and not is_served
+    # What is being corrected is not cancelled in the middle.
+    is_asked = row["cancel_requested_at"] is not None and saga is None
     return Work(
         lease=claimed.lease,
         run_id=row["id"],

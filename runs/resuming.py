@@ -105,9 +105,12 @@ def _raised_budget(run: AgentRun, more: Raise, cost: Decimal) -> dict[str, Any] 
         cost_usd=cost,
         duration=timedelta(seconds=more.seconds),
     )
-    if run.state == RunState.READY:
+    if run.state in (RunState.READY, RunState.DECIDING):
         after = limits_of(own=raised, budget=budget, created_at=run.created_at)
-        needed = ONE_STEP.plus(reservation(budget))
+        # The step of a run that is deciding was spent when it was opened.
+        needed = reservation(budget)
+        if run.state == RunState.READY:
+            needed = needed.plus(ONE_STEP)
         if breach := find_breach(after, spent_by(run), needed=needed, now=now):
             raise OverBudget(run_id=str(run.pk), breach=breach)
     return raised or None

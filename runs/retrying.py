@@ -18,7 +18,14 @@ from runs.asking import lock_run, note_request, read_again, reopen
 from runs.descent import has_effects
 from runs.errors import AlreadyCorrected, ParentDecides, ParentHeld, WrongState
 from runs.history import DELEGATE
-from runs.models import AgentRun, ControlRequest, Incident, ToolOperation, Wait
+from runs.models import (
+    AgentRun,
+    ControlRequest,
+    Incident,
+    ToolObservation,
+    ToolOperation,
+    Wait,
+)
 from runs.state import OperationStatus, RunEvent, RunState
 from tools import EffectType
 
@@ -52,7 +59,6 @@ def retry_run(*, actor: Actor, run_id: UUID) -> AgentRun:
             failures=0,
             newest_action="",
             repeats=0,
-            parent_told_at=None,
         )
     return read_again(run)
 
@@ -82,8 +88,15 @@ def _require_waiting_parent(run: AgentRun) -> None:
 
 
 def _has_corrections(run: AgentRun) -> bool:
+    """Whether anything that the run, or a run that it started, did was taken back."""
     corrections = run.operations.filter(compensates__isnull=False)
-    return corrections.filter(status=OperationStatus.COMMITTED).exists()
+    words = ToolObservation.objects.filter(run=run, verdict=ToolObservation.Verdict.CORRECTED)
+    children = AgentRun.objects.filter(parent=run)
+    return (
+        corrections.filter(status=OperationStatus.COMMITTED).exists()
+        or words.exists()
+        or children.filter(compensating_since__isnull=False).exists()
+    )
 
 
 def _last_that_counts(run: AgentRun) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from typing import Any, Final
+from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
@@ -68,7 +69,7 @@ def find_next(work: Work) -> Correct | Stuck | None:
     work.commit()
     for target in _find_targets(work):
         if failed := _find_failed(target):
-            return Stuck(target, _say_failed(target, failed))
+            return Stuck(target, say_failed(failed))
         match _choose_call(work, target):
             case ToolCall() as call:
                 return Correct(target, call)
@@ -91,6 +92,12 @@ def known_effects() -> QuerySet[ToolOperation]:
         # A child run that failed may have left effects; whether it did is asked of its rows.
         | Q(tool=DELEGATE, status=OperationStatus.REJECTED)
     )
+
+
+def has_corrected_effects(run_id: UUID, *, up_to_step: int) -> bool:
+    """Whether anything that the run did by the end of that step was taken back."""
+    effects = known_effects().filter(run_id=run_id, step_number__lte=up_to_step)
+    return effects.exclude(pk__in=uncorrected(effects).values("pk")).exists()
 
 
 def late_effects() -> QuerySet[ToolOperation]:
@@ -194,8 +201,9 @@ def _find_failed(target: ToolOperation) -> ToolOperation | None:
     return None if since.exists() else newest
 
 
-def _say_failed(target: ToolOperation, failed: ToolOperation) -> str:
-    said = f"operation {target.id} waits for a person: its compensation {failed.id} "
+def say_failed(failed: ToolOperation) -> str:
+    """Why a compensation that came to nothing holds its run up."""
+    said = f"operation {failed.compensates_id} waits for a person: its compensation {failed.id} "
     said += f"is {failed.status}: {failed.error}"
     return bound_text(said, TEXT_LIMIT)
 

@@ -27,7 +27,8 @@ from runs.delegation import hint_children, settle_children
 from runs.endings import begin_compensating, fail, finish
 from runs.history import to_observed, wait_to_observed
 from runs.models import TEXT_LIMIT, Wait
-from runs.state import RunEvent, RunState
+from runs.saga import say_failed
+from runs.state import OperationStatus, RunEvent, RunState
 from runs.waiting import Ended, begin_wait, end_wait, find_end, seconds_left
 from runs.work import Work
 from tools.redaction import bound_text
@@ -72,6 +73,10 @@ def close_step(work: Work) -> bool:
             begin_compensating(work, reason=reason, ending=RunState.FAILED)
         case CallTools() if work.saga is not None:
             _end_step(work, last)
+            newest = work.operations[-1]
+            if work.is_paused and newest.status != OperationStatus.COMMITTED:
+                # Whoever resumes it has to know.
+                work.pause(say_failed(newest))
             work.move(RunEvent.COMPENSATE)
         case CallTools() | Delegate() | DelegateAll():
             note_action(work)

@@ -251,7 +251,8 @@ class Work:
             written = self._commit_transaction(held)
         self.version = written.version
         self.cancel_compensates = written.cancel_compensates
-        self.cancel_requested_by = self._unless_served(written.cancel_requested_by)
+        # What is being corrected is not cancelled in the middle.
+        self.cancel_requested_by = written.cancel_requested_by if self.saga is None else None
         self.is_paused = written.is_paused
         self.policy_generation = written.policy_generation
         has_closed = self.change.close_step
@@ -332,15 +333,11 @@ class Work:
             self.change.opened_outcome = attempt_outcome
         elif self.attempt_id is not None and not self.change.close_attempt:
             self.change.close_attempt = attempt_outcome
-        is_served = self.saga is not None and self.cancel_compensates
-        can_cancel = heed_cancel and not is_served and (self.state, RunEvent.CANCEL) in RUN_EDGES
+        may_cancel = self.saga is None and (self.state, RunEvent.CANCEL) in RUN_EDGES
+        can_cancel = heed_cancel and may_cancel
         held_since = None if self.state in FINAL_STATES else self.clock[0]
         self.change.release = Release(wake_in=wake_in, can_cancel=can_cancel, held_since=held_since)
         self.commit()
-
-    def _unless_served(self, requester: str | None) -> str | None:
-        """Who wants the run cancelled, unless it is being compensated for that very reason."""
-        return None if self.saga is not None and self.cancel_compensates else requester
 
     def _journal(
         self, event: str, before: str, after: str, reason: str, operation_id: str | None = None

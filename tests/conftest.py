@@ -32,7 +32,14 @@ def start() -> Callable[..., AgentRun]:
     """Start a run of a new agent: `start(decider=…, tools=(…,), input=…)`."""
 
     def start_new(*, decider: Any, tools: tuple[str, ...] = (), **options: Any) -> AgentRun:
-        of_agent = ("budget", "on_failure", "concurrency", "priority", "repeats_allowed")
+        of_agent = (
+            "budget",
+            "on_failure",
+            "concurrency",
+            "priority",
+            "repeats_allowed",
+            "llm_limits",
+        )
         given = {name: options.pop(name) for name in of_agent if name in options}
         agent = Agent(name=f"agent{next(_numbers)}", decider=decider, tools=tools, **given)
         return start_run(actor=operator(), agent=agent.name, **options).run

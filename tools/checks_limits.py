@@ -27,7 +27,7 @@ def check_limits(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     """All messages about the limits of all providers; Django's check interface."""
     given = (spec.provider for spec in all_tools() if spec.provider is not None)
     limited = {one.limit_name: one for one in given if one.limits is not None}
-    return [message for name in sorted(limited) for message in _check(limited[name])]
+    return [message for name in sorted(limited) for message in check_provider(limited[name])]
 
 
 def is_number(given: object, *, least: int, most: int) -> bool:
@@ -35,7 +35,8 @@ def is_number(given: object, *, least: int, most: int) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and least <= given <= most
 
 
-def _check(provider: Provider) -> Iterator[CheckMessage]:
+def check_provider(provider: Provider) -> Iterator[CheckMessage]:
+    """What is wrong with the limits of one provider, or of whatever else is asked."""
     # Whatever was written there.
     rate: Any = provider.rate
     concurrency: Any = provider.concurrency

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from runs import ToolCall, flow
+from runs import Budget, Context, Decision, Finish, LlmLimits, ToolCall, flow
 from runs.models import AgentRun, FlowLimit
 from tests.database.kit import (
     LOST,
@@ -127,3 +127,27 @@ def test_a_run_of_unlimited_providers_asks_nothing_about_limits(start: Start) ->
         drive(run)
     assert run.result == 7
     assert not [query for query in asked.captured_queries if "flowlimit" in query["sql"]]
+
+
+# -- Llms ----------------------------------------------------------------------
+
+
+def test_an_llm_that_may_not_be_asked_now_was_not_asked_and_nothing_was_spent(
+    start: Start,
+) -> None:
+    asked: list[int] = []
+
+    def decide(context: Context) -> Decision:
+        asked.append(context.step_number)
+        assert set(FlowLimit.objects.get().slots) == {f"{context.run_id}:1"}
+        return Finish("done")
+
+    limits = LlmLimits("big", concurrency=1)
+    run = start(decider=decide, llm_limits=limits, budget=Budget(tokens=100, step_tokens=60))
+    assert flow.take(name=limits.name, limits=limits.limits, holder="another", seconds=60) is None
+    drive(run)
+    assert (run.state, asked, run.spent_tokens) == ("DECIDING", [], 0)
+    assert run.wake_at is not None
+    flow.give_back(["another"])
+    drive_when_due(run)
+    assert (run.result, asked, _holders()) == ("done", [1], set())

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from runs import CallTools, Context, Decision, Finish, ToolCall
 from runs.access import Actor
 from runs.agents import forget_agents
-from runs.commands import Started, cancel_run, fork_run, retry_run
-from runs.errors import InvalidInput, KeyReused, NotPermitted, UnknownAgent
+from runs.commands import Started, cancel_run, compensate_run, fork_run, retry_run
+from runs.errors import AlreadyCorrected, InvalidInput, KeyReused, NotPermitted, UnknownAgent
 from runs.models import AgentRun, Approval
 from tests.database.controlling import (
     ANN,
@@ -226,3 +226,37 @@ def test_a_fork_belongs_to_who_asked_for_it(start: Start) -> None:
 
 def _refusals(number: int) -> list[Exception]:
     return [Rejected("no") for _ in range(number)]
+
+
+def test_what_was_taken_back_is_not_inherited_as_done(start: Start) -> None:
+    scripted_tool("undone", name="unpay")
+    scripted_tool({"id": "re_1"}, name="pay", compensation_handler="unpay")
+    scripted_tool(Rejected("no van"), name="ship")
+    run = start(decider=pay_and_ship, tools=("pay", "ship"), on_failure="compensate")
+    for _ in range(3):
+        drive(run)
+    assert (run.state, run.compensation_ending) == ("FAILED", "FAILED")
+    with pytest.raises(AlreadyCorrected):
+        _fork(run, 1)
+    again = _fork(run, 0).run
+    assert again.inherited_steps == 0
+
+
+def test_what_is_taken_back_after_the_fork_is_no_fact_of_it_any_more(start: Start) -> None:
+    scripted_tool("undone", name="unpay")
+    scripted_tool({"id": "re_1"}, name="pay", compensation_handler="unpay")
+    seen: list[Context] = []
+
+    def decide(context: Context) -> Decision:
+        seen.append(context)
+        return CallTools(ToolCall("pay")) if context.position == 1 else Finish()
+
+    run = start(decider=decide, tools=("pay",))
+    drive(run)
+    fork = _fork(run, 1).run
+    compensate_run(actor=ANN, run_id=run.id)
+    drive(run)
+    assert run.state == "CANCELLED"
+    drive(fork)
+    (inherited,) = seen[-1].observations
+    assert (inherited.corrected, seen[-1].facts) == (True, ())

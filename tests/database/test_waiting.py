@@ -295,7 +295,9 @@ def test_a_question_that_nobody_answers_in_time_expires_and_is_no_answer(start: 
 
 
 def test_a_schema_that_nobody_could_answer_is_no_decision(start: Start) -> None:
-    run = start(decider=lambda context: Ask("Which?", {"type": "object", "$ref": "http://elsewhere/"}))
+    run = start(
+        decider=lambda context: Ask("Which?", {"type": "object", "$ref": "http://elsewhere/"})
+    )
     drive(run)
     assert not Question.objects.exists()
     assert run.failures == 1

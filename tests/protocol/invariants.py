@@ -194,10 +194,9 @@ def _none_hidden(now: Picture, before: Picture) -> Iterator[str]:
         one = by_id.get(operation)
         if one and one.status in ("REJECTED", "CANCELLED") and not _has_incident(now, operation):
             yield f"{operation} is {one.status} and has an effect"
-    lineage = {run.id: run.lineage or run.id for run in now.runs}
     corrected = long_runs.find_corrected(now)
     intents = Counter(
-        (lineage.get(one.run, one.run), one.intent)
+        (long_runs.find_origin(now, one.run), one.intent)
         for effect in now.effects
         if (one := by_id.get(effect.operation)) is not None
         and not one.compensates

@@ -44,6 +44,8 @@ from tools import registry
 MOST_GOALS: Final = 2
 MOST_FORKS: Final = 2
 MOVES_TO_THE_END: Final = 120
+# A call that repeats another one looks at it again and again, whoever that one waits for.
+PATIENCE: Final = 5
 A_MOMENT: Final = 0.002
 A_LITTLE: Final = 10
 
@@ -248,25 +250,26 @@ class Life(RuleBasedStateMachine):
             self._arm()
             self._come_to_an_end()
             now = self._picture()
-            assert [run for run in now.runs if run.state not in FINAL_STATES] == []
+            waiting = [run for run in now.runs if run.state not in FINAL_STATES]
+            assert waiting == [], [edge for edge in now.journal if edge.run == waiting[0].id][-20:]
             self.taken = [edge.event for edge in now.journal]
         finally:
             self.registry.__exit__(None, None, None)
             forget_agents({agent.name for agent in all_agents()} - self.known)
 
     def _come_to_an_end(self) -> None:
-        for _ in range(MOVES_TO_THE_END):
+        for move in range(1, MOVES_TO_THE_END):
             if all(run.state in FINAL_STATES for run in self._runs()):
                 return
             was = self._standing()
             self.work()
             self.nothing_is_violated()
-            if self._standing() == was:
+            if self._standing() == was or move % PATIENCE == 0:
                 self._help()
                 self.nothing_is_violated()
 
     def _help(self) -> None:
-        """Nothing goes on by itself any more: people do what they are waited for."""
+        """People do what they are waited for."""
         self._say_who_ended()
         self.sweep()
         self.sign()
@@ -321,7 +324,9 @@ class Life(RuleBasedStateMachine):
                 commands.resume_run(actor=operator(), run_id=run.id, add=more)
                 return
 
-    def _resolve(self, operation: ToolOperation, word: Literal["not_committed", "rejected"]) -> None:
+    def _resolve(
+        self, operation: ToolOperation, word: Literal["not_committed", "rejected"]
+    ) -> None:
         book = self.books[operation.tool]
         if not book.is_quiet:
             return

@@ -29,6 +29,14 @@ def find_corrected(now: Picture) -> set[str]:
     return by_hand | undone - {""}
 
 
+def find_origin(now: Picture, run: str) -> str:
+    """The run that this one was forked from, or that one, and so on; else itself."""
+    forked_from = {one.id: one.forked_from for one in now.runs}
+    while above := forked_from.get(run):
+        run = above
+    return run
+
+
 def _took_effect(now: Picture, one: Operation) -> bool:
     return one.status == "COMMITTED" or (one.id, LATE) in now.incidents
 
@@ -73,7 +81,9 @@ def _delivered_once(now: Picture, before: Picture) -> Iterator[str]:
     came &= {(one.run, one.step) for one in now.waits if one.outcome == "came"}
     delivered = {(one.run, one.step) for one in now.signals if one.step is not None}
     yield from (f"{place} was told a signal that nobody sent" for place in came - delivered)
-    yield from (f"a signal was delivered to {place}, which did not wait" for place in delivered - came)
+    yield from (
+        f"a signal was delivered to {place}, which did not wait" for place in delivered - came
+    )
     known = {(one.run, one.event): one.step for one in now.signals}
     for one in before.signals:
         if one.step is not None and known.get((one.run, one.event)) != one.step:
@@ -144,9 +154,7 @@ def _named(now: Picture, before: Picture) -> Iterator[str]:
 
 def _asks_for_signature(now: Picture, run: Run) -> bool:
     held = {
-        one.id
-        for one in now.operations
-        if one.run == run.id and one.status == "AWAITING_APPROVAL"
+        one.id for one in now.operations if one.run == run.id and one.status == "AWAITING_APPROVAL"
     }
     return any(one.operation in held and one.status == "pending" for one in now.signatures)
 
@@ -176,8 +184,18 @@ def _unended_children(now: Picture, run: Run, step: int) -> Iterator[str]:
     going = {one.child for one in mine if one.status == "RUNNING"}
     children = [one for one in now.runs if one.id in going]
     ends = all(one.state in FINAL_STATES and one.told for one in children)
-    if ends and not any(one.tool == COMPENSATE_RUN for one in mine):
+    if ends:
         yield f"run {run.id} waits for runs that have all ended, and is not due"
+
+
+def _taken_back(now: Picture, before: Picture) -> Iterator[str]:
+    """10: a step whose plan is carried out a second time did nothing the first time."""
+    steps = {(one.run, one.step) for one in now.decisions if one.taken_back}
+    effects = {effect.operation for effect in now.effects}
+    for one in now.operations:
+        # An effect that turned up afterwards was nobody's knowledge then.
+        if (one.run, one.step) in steps and one.id in effects and one.status == "COMMITTED":
+            yield f"{one.id} has an effect, and its step was taken back"
 
 
 def _begins_nothing(now: Picture, before: Picture) -> Iterator[str]:
@@ -238,7 +256,7 @@ def _sagas(now: Picture, before: Picture) -> Iterator[str]:
 
 def _left_over(now: Picture, run: Run) -> Iterator[str]:
     moves = [edge for edge in now.journal if edge.run == run.id and not edge.operation]
-    if run.state not in FINAL_STATES or moves[-1].before != "COMPENSATING":
+    if run.state not in FINAL_STATES or not moves or moves[-1].before != "COMPENSATING":
         return
     if moves[-1].event == "CANCEL" and not moves[-1].reason.startswith("compensated"):
         return
@@ -272,7 +290,7 @@ def _spends(now: Picture, before: Picture) -> Iterator[str]:
         expected, is_exact = run.steps, True
         for one in now.operations:
             child = by_id.get(one.child)
-            if one.run != run.id or child is None:
+            if one.run != run.id or child is None or one.tool != DELEGATE:
                 continue
             if one.status == "RUNNING":
                 expected += child.granted
@@ -291,6 +309,7 @@ CHECKS: Final[dict[int, Check]] = {
     7: _children_first,
     8: _chains,
     9: _named,
+    10: _taken_back,
     11: _begins_nothing,
     12: _sagas,
     13: _spends,

@@ -5,13 +5,13 @@ proven with pictures that show a fault.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.utils import timezone
 
 from runs.budgets import granted
-from runs.history import DELEGATE
+from runs.history import COMPENSATE_RUN, DELEGATE
 from runs.models import (
     AgentRun,
     Approval,
@@ -43,7 +43,7 @@ class Run:
     parent: str = ""
     parent_operation: str = ""
     told: bool = False
-    lineage: str = ""
+    forked_from: str = ""
     steps: int = 0
     spent: int = 0
     granted: int = 0
@@ -95,6 +95,7 @@ class Decision:
     run: str
     step: int
     kind: str
+    taken_back: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
                 parent=str(run.parent_id or ""),
                 parent_operation=run.parent_operation or "",
                 told=run.parent_told_at is not None,
-                lineage=str(run.lineage or run.id),
+                forked_from=str(run.forked_from_id or ""),
                 steps=run.step_number,
                 spent=run.spent_steps,
                 granted=granted(run.budget).steps,
@@ -206,7 +207,7 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
                 policy=one.policy_outcome,
                 tool=one.tool,
                 compensates=one.compensates_id or "",
-                child=one.external_ref if one.tool == DELEGATE else "",
+                child=one.external_ref if one.tool in (DELEGATE, COMPENSATE_RUN) else "",
                 needs_person=one.needs_person_since is not None,
                 repeatable=_is_repeatable(one.tool),
             )
@@ -237,13 +238,24 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
             for seen in evidence
         ),
         decisions=tuple(
-            Decision(run=str(one.run_id), step=one.step.number, kind=one.kind) for one in decisions
+            Decision(
+                run=str(one.run_id),
+                step=one.step.number,
+                kind=one.kind,
+                taken_back=one.step.voided_at is not None,
+            )
+            for one in decisions
         ),
         effects=tuple(effects),
         incidents=frozenset(incidents.values_list("operation_id", "kind")),
         waits=tuple(
-            Waits(run=str(one.run_id), step=one.step_number, kind=one.kind, name=one.name,
-                  outcome=one.outcome)
+            Waits(
+                run=str(one.run_id),
+                step=one.step_number,
+                kind=one.kind,
+                name=one.name,
+                outcome=one.outcome,
+            )
             for one in Wait.objects.filter(run__in=run_ids)
         ),
         signals=tuple(
@@ -255,8 +267,12 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
             for one in Question.objects.filter(run__in=run_ids)
         ),
         signatures=tuple(
-            Signature(id=str(one.id), operation=one.operation_id, status=one.status,
-                      spent=one.spent_at is not None)
+            Signature(
+                id=str(one.id),
+                operation=one.operation_id,
+                status=one.status,
+                spent=one.spent_at is not None,
+            )
             for one in Approval.objects.filter(run__in=run_ids)
         ),
     )

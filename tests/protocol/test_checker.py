@@ -44,7 +44,7 @@ JOURNAL = (
     edge(4, "COMMIT", "RUNNING", "COMMITTED", operation="op_1"),
     edge(5, "INTEND", "", "PREPARED", operation="op_2"),
     edge(6, "REPLAY", "PREPARED", "COMMITTED", operation="op_2"),
-    edge(7, "COMPLETE", "DECISION_RECORDED", "COMPLETED"),
+    edge(7, "COMPLETE", "READY", "COMPLETED"),
 )
 SOUND = Picture(
     runs=(RUN,),
