@@ -95,7 +95,7 @@ def _find_uncorrected(named: ToolOperation) -> ToolOperation:
 def _waits_for(run: AgentRun, target: ToolOperation) -> bool:
     """Whether the run is paused because of this effect, and not because somebody asked for it."""
     is_stuck = run.state == RunState.COMPENSATING and run.paused_at is not None
-    return is_stuck and target.pk in run.pause_reason
+    return is_stuck and run.pause_reason.startswith(f"operation {target.pk}")
 
 
 def _let_go_on(run: AgentRun, target: ToolOperation, *, actor: Actor) -> None:

@@ -44,6 +44,7 @@ from tools.redaction import bound_text
 
 DEEPEST: Final = 5
 MOST_CHILDREN: Final = 50
+MOST_IN_TREE: Final = 500
 BATCH: Final = 500
 BUILT_IN: Final = frozenset({DELEGATE, COMPENSATE_RUN})
 
@@ -55,7 +56,10 @@ def is_built_in(operation: ToolOperation) -> bool:
 
 def plan_children(work: Work, delegations: Sequence[Delegate]) -> list[ToolOperation]:
     """Plan one operation for each delegation; one that cannot be is refused, and says why."""
-    before = ToolOperation.objects.filter(run_id=work.run_id, tool=DELEGATE).count()
+    begun = ToolOperation.objects.filter(run_id=work.run_id, tool=DELEGATE)
+    before = begun.exclude(status=OperationStatus.CANCELLED).count()
+    tree = AgentRun.objects.filter(lineage=work.lineage or work.run_id)
+    in_tree = tree[:MOST_IN_TREE].count()
     planned = []
     for ordinal, asked in enumerate(delegations):
         operation = name_operation(work, tool=DELEGATE, ordinal=ordinal, revision=0)
@@ -67,7 +71,8 @@ def plan_children(work: Work, delegations: Sequence[Delegate]) -> list[ToolOpera
         operation.arguments_digest = digest(operation.arguments)
         operation.effect_type = EffectType.TRANSACTIONAL
         operation.sensitive = sorted(names_of_agent(asked.agent))
-        if refusal := _find_refusal(work, asked, children=before + ordinal):
+        refusal = _find_refusal(work, asked, children=before + ordinal, in_tree=in_tree + ordinal)
+        if refusal:
             refuse_operation(
                 work, operation, refusal, rule="invalid delegation", why=NeverSent.INVALID
             )
@@ -102,20 +107,18 @@ def start_children(work: Work, agent: Agent | None) -> bool:
         work.commit()
         return True
     work.release(wake_in=None)
-    hint_children(work)
-    return False
-
-
-def hint_children(work: Work) -> None:
-    """Tell workers of the runs that the step waits for; the sweep finds them anyway."""
-    for operation in _open(work):
+    for operation in begun:
+        # The sweep finds them anyway.
         hint(UUID(operation.external_ref))
+    return False
 
 
 def settle_children(work: Work) -> bool:
     """Plan the ends of delegations whose runs have ended. True when all of them have."""
-    for operation in _open(work):
-        child = _find_child(operation)
+    begun = _open(work)
+    children = AgentRun.objects.in_bulk([UUID(one.external_ref) for one in begun])
+    for operation in begun:
+        child = children.get(UUID(operation.external_ref))
         is_correction = operation.tool == COMPENSATE_RUN
         if is_correction and child is not None and _reopen(work, operation, child):
             continue
@@ -161,7 +164,7 @@ def tell_untold_once() -> int:
     return len(found)
 
 
-def _find_refusal(work: Work, asked: Delegate, *, children: int) -> str:
+def _find_refusal(work: Work, asked: Delegate, *, children: int, in_tree: int) -> str:
     try:
         get_agent(asked.agent)
     except UnknownAgent as error:
@@ -170,6 +173,8 @@ def _find_refusal(work: Work, asked: Delegate, *, children: int) -> str:
         return f"delegation: {DEEPEST} levels of runs are the most; this run is on the last one"
     if children >= MOST_CHILDREN:
         return f"delegation: a run starts at most {MOST_CHILDREN} others"
+    if in_tree >= MOST_IN_TREE:
+        return f"delegation: one run and all below it are at most {MOST_IN_TREE} runs"
     return ""
 
 
@@ -198,6 +203,8 @@ def _build_child(work: Work, operation: ToolOperation, left: budgets.Limits) -> 
         priority=work.priority,
         parent_operation=operation.id,
         depth=work.depth + 1,
+        # What one of them has done, none of them does again.
+        lineage=work.lineage or work.run_id,
         budget=budgets.grant(left, other.budget, now=work.now),
     )
 
@@ -209,10 +216,6 @@ def _open(work: Work) -> list[ToolOperation]:
     ]
 
 
-def _find_child(operation: ToolOperation) -> AgentRun | None:
-    return AgentRun.objects.filter(id=operation.external_ref).first()
-
-
 def _reopen(work: Work, operation: ToolOperation, child: AgentRun) -> bool:
     """Have a child run corrected that has ended and left effects; True if it goes on for that.
 
@@ -221,15 +224,15 @@ def _reopen(work: Work, operation: ToolOperation, child: AgentRun) -> bool:
     """
     if child.state not in FINAL_STATES:
         return True
-    assert operation.first_sent_at is not None, "its intent is durable"
-    since = child.compensating_since
-    if (since is not None and since >= operation.first_sent_at) or not has_effects(str(child.pk)):
+    if not _is_due_for_correction(operation, child):
         return False
     ending = RunState.FAILED if child.state == RunState.FAILED else RunState.CANCELLED
     with transaction.atomic():
         locked = AgentRun.objects.select_for_update(no_key=True).get(id=child.pk)
         if locked.state not in FINAL_STATES:
             return True
+        if not _is_due_for_correction(operation, locked):
+            return False
         reopen(
             locked,
             RunEvent.COMPENSATE,
@@ -240,6 +243,12 @@ def _reopen(work: Work, operation: ToolOperation, child: AgentRun) -> bool:
             compensation_ending=ending,
         )
     return True
+
+
+def _is_due_for_correction(operation: ToolOperation, child: AgentRun) -> bool:
+    assert operation.first_sent_at is not None, "its intent is durable"
+    since = child.compensating_since
+    return (since is None or since < operation.first_sent_at) and has_effects(str(child.pk))
 
 
 def _settle(work: Work, operation: ToolOperation, child: AgentRun | None) -> None:

@@ -322,10 +322,6 @@ def _set_aside(work: Work, error: Exception) -> bool:
         if work.step_id is not None:
             _begin_attempt(work)
             work.lost_attempts += 1
-        elif not isinstance(error, BROKEN):
-            # Between steps there is no attempt that would show it.
-            work.lost_attempts = work.failures = work.failures + 1
-            work.change.run["failures"] = work.failures
         if trip_poison(work):
             wait = None
         ending = "parked" if wait is None else "lost"

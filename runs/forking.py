@@ -39,7 +39,8 @@ def fork_run(
     """Start a run of the same agent from the end of `step` of a run in whatever state.
 
     Step 0 is the beginning. What is not given is the origin's. Raises UnknownRun, UnknownAgent,
-    InvalidInput, AlreadyCorrected (an effect that it would inherit was taken back), KeyReused, KeyInUse or NotPermitted; none of them leaves a trace.
+    InvalidInput, AlreadyCorrected (an effect that it would inherit was taken back), KeyReused,
+    KeyInUse or NotPermitted; none of them leaves a trace.
     """
     actor.require(RUNS_WRITE)
     with transaction.atomic():
@@ -68,7 +69,7 @@ def _require_standing(origin: AgentRun, *, step: Any) -> None:
     while run is not None and type(step) is int:
         if has_corrected_effects(run.pk, up_to_step=step):
             raise AlreadyCorrected(run_id=str(run.pk))
-        run, step = run.forked_from, run.forked_at_step
+        step, run = run.forked_at_step, run.forked_from
 
 
 def _prepare(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, assert_never
 
+from django.contrib.auth import get_user_model
 from uuid_utils.compat import uuid7
 
 from runs.calls import build_call
@@ -23,7 +24,14 @@ from runs.change import NewApproval
 from runs.fingerprint import Action, differences, fingerprint
 from runs.judging import NEEDED, adopt, find_stop_now, judge
 from runs.lease import margin_seconds
-from runs.models import TEXT_LIMIT, Approval, NeverSent, Notice, ToolOperation
+from runs.models import (
+    TEXT_LIMIT,
+    Approval,
+    ControlRequest,
+    NeverSent,
+    Notice,
+    ToolOperation,
+)
 from runs.outcomes import drop_approval, end_unsent, move_run, park
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
@@ -67,10 +75,10 @@ def ask(
     `why` is what changed since `instead_of` was asked for. `proposer` is who wants this action,
     if not who started the run.
     """
+    if proposer is None and instead_of is not None:
+        proposer = (instead_of.requester, instead_of.requester_user_id)
     if proposer is None:
-        proposer = (work.requester, work.requester_user_id)
-        if instead_of is not None:
-            proposer = (instead_of.requester, instead_of.requester_user_id)
+        proposer = _find_proposer(work, operation)
     requester, requester_user_id = proposer
     try:
         version, problem = _ask_version(work, operation, spec), ""
@@ -114,6 +122,20 @@ def ask(
         approval_id=approval.id,
         status=Status.PENDING,
     )
+
+
+def _find_proposer(work: Work, operation: ToolOperation) -> Proposer:
+    """Who wants the action: who started the run, or who had it corrected."""
+    if operation.compensates_id is not None:
+        asked = ControlRequest.objects.filter(run_id=work.run_id, kind__in=_CORRECTING)
+        if (newest := asked.order_by("-id").first()) is not None:
+            user = newest.by_user_id
+            is_known = user is not None and get_user_model().objects.filter(pk=user).exists()
+            return newest.by, user if is_known else None
+    return work.requester, work.requester_user_id
+
+
+_CORRECTING: Final = (ControlRequest.Kind.COMPENSATE, ControlRequest.Kind.CANCEL)
 
 
 def find_approval(operation: ToolOperation) -> Approval | None:

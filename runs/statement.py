@@ -120,7 +120,8 @@ def _run_part(change: Change, values: dict[str, Any]) -> str:
     sets = ["version = version + 1", "updated_at = statement_timestamp()"]
     for name, value in change.run.items():
         values[f"run_{name}"] = encode_json(value) if name == "result" else value
-        sets.append(f"{name} = %(run_{name})s::{_RUN_TYPES[name]}")
+        given = f"%(run_{name})s::{_RUN_TYPES[name]}"
+        sets.append(f"{name} = {_MERGED.get(name, '{given}').format(given=given)}")
     match change.release:
         case Release(wake_in=wake_in, can_cancel=can_cancel, held_since=held_since):
             due = "NULL"
@@ -157,6 +158,14 @@ def _run_part(change: Change, values: dict[str, Any]) -> str:
         RETURNING id, version, fence_token, lease_expires_at,
                   cancel_requested_at, cancel_requested_by, cancel_compensates, paused_at)"""
 
+
+# A pause that a person asked for meanwhile stands, with its reason.
+_MERGED: Final = {
+    "paused_at": "COALESCE(paused_at, {given})",
+    "pause_reason": (
+        "CASE WHEN paused_at IS NULL THEN {given} ELSE pause_reason || '; ' || {given} END"
+    ),
+}
 
 # Told by every commit, so that a send never leaves under policies that are not the newest.
 POLICY_GENERATION: Final = "runs_policy_generation()"

@@ -23,7 +23,7 @@ from runs.decisions import (
     Sleep,
     WaitFor,
 )
-from runs.delegation import hint_children, settle_children
+from runs.delegation import settle_children
 from runs.endings import begin_compensating, fail, finish
 from runs.history import to_observed, wait_to_observed
 from runs.models import TEXT_LIMIT, Wait
@@ -102,8 +102,6 @@ def look_again(work: Work) -> bool:
         ended = find_end(work)
     if ended is None:
         work.release(wake_in=seconds_left(work))
-        if wait.kind == Wait.Kind.CHILD:
-            hint_children(work)
         return False
     end_wait(work, ended)
     if wait.kind == Wait.Kind.CHILD:

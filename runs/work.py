@@ -95,7 +95,7 @@ class Work:
     depth: int = 0
     priority: int = 0
     origin: Origin | None = None
-    # Whose intents count as this run's: its own, or its origin's.
+    # Whose intents count as this run's: its own, or those of its tree's or its origin's root.
     lineage: UUID | None = None
     inherited_steps: int = 0
     voided_steps: int = 0

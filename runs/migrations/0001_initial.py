@@ -137,7 +137,7 @@ class Migration(migrations.Migration):
                 ('depth', models.SmallIntegerField(db_default=0, help_text='0 for a run without a parent')),
                 ('parent_told_at', models.DateTimeField(help_text="when the parent was made due after this run's end", null=True)),
                 ('forked_at_step', models.IntegerField(null=True)),
-                ('lineage', models.UUIDField(help_text="the run whose intents count as this one's; null: its own alone", null=True)),
+                ('lineage', models.UUIDField(help_text="whose intents count as this one's: of a tree or of forks, its root", null=True)),
                 ('inherited_steps', models.IntegerField(db_default=0)),
                 ('voided_steps', models.IntegerField(db_default=0)),
                 ('compensating_since', models.DateTimeField(null=True)),
@@ -513,6 +513,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='agentrun',
             index=models.Index(condition=models.Q(('parent__isnull', False)), fields=['parent'], name='run_children'),
+        ),
+        migrations.AddIndex(
+            model_name='agentrun',
+            index=models.Index(condition=models.Q(('lineage__isnull', False)), fields=['lineage'], name='run_lineage'),
         ),
         migrations.AddIndex(
             model_name='agentrun',

@@ -69,7 +69,7 @@ class AgentRun(models.Model):
     )
     forked_at_step = models.IntegerField(null=True)
     lineage = models.UUIDField(
-        null=True, help_text="the run whose intents count as this one's; null: its own alone"
+        null=True, help_text="whose intents count as this one's: of a tree or of forks, its root"
     )
     # Where in its plan a run is: its steps, less those taken back by a retry, and those inherited.
     inherited_steps = models.IntegerField(db_default=0)
@@ -136,6 +136,9 @@ class AgentRun(models.Model):
             ),
             models.Index(name="run_newest", fields=["-created_at", "-id"]),
             models.Index(name="run_children", fields=["parent"], condition=Q(parent__isnull=False)),
+            models.Index(
+                name="run_lineage", fields=["lineage"], condition=Q(lineage__isnull=False)
+            ),
             models.Index(
                 name="run_forks", fields=["forked_from"], condition=Q(forked_from__isnull=False)
             ),

@@ -309,6 +309,8 @@ def test_a_commit_that_arrived_although_its_answer_did_not_is_recognised(
         version=claimed.row["version"] + 1,
         lease_left=written.lease_left,
         cancel_requested_by=None,
+        cancel_compensates=False,
+        is_paused=False,
         step_id=ask("SELECT id FROM runs_step"),
         attempt_id=ask("SELECT id FROM runs_stepattempt"),
         policy_generation=0,

@@ -3,8 +3,10 @@
 import pytest
 
 from approvals.commands import propose
-from runs.access import operator
-from runs.commands import resume_run
+from approvals.errors import OwnRequest
+from runs import Finish, Script, ToolCall
+from runs.access import Actor, operator
+from runs.commands import compensate_run, resume_run
 from runs.corrections import correct_by_hand
 from runs.errors import BeingCorrected
 from runs.models import AgentRun
@@ -99,3 +101,20 @@ def test_what_a_person_proposes_in_its_place_corrects_the_same_effect(
     assert first.compensates_id == second.compensates_id
     assert second.arguments == {"amount": 6}
     assert books.calls[-1].compensates is not None
+
+
+def test_who_had_it_corrected_does_not_sign_the_correction(start: Start, books: Books) -> None:
+    scripted_tool(books.entry("do_a"), name="do_a", compensation_handler="undo_a")
+    books.define_undo("a", approval_policy=Approve())
+    run = start(decider=Script(ToolCall("do_a"), Finish()), tools=("do_a",))
+    drive(run)
+    asker = person("asker")
+    actor = Actor(name="asker", scopes=frozenset({"runs:write"}), user_id=asker.pk)
+    compensate_run(actor=actor, run_id=run.id)
+    drive(run)
+    assert run.state == RunState.WAITING_FOR_APPROVAL
+    with pytest.raises(OwnRequest):
+        say(request_of(run), asker, verdict="approve")
+    sign(run)
+    drive(run)
+    assert run.state == RunState.CANCELLED

@@ -47,7 +47,7 @@ MOVES_TO_THE_END: Final = 120
 # A call that repeats another one looks at it again and again, whoever that one waits for.
 PATIENCE: Final = 5
 A_MOMENT: Final = 0.002
-A_LITTLE: Final = 10
+ENOUGH: Final = 200
 
 _numbers = count(1)
 
@@ -319,7 +319,7 @@ class Life(RuleBasedStateMachine):
         self.passed += seconds
 
     def _resume(self, run: AgentRun) -> None:
-        for more in (commands.Raise(steps=A_LITTLE), commands.Raise()):
+        for more in (commands.Raise(steps=ENOUGH), commands.Raise()):
             with suppress(RunsError):
                 commands.resume_run(actor=operator(), run_id=run.id, add=more)
                 return
