@@ -29,6 +29,12 @@ def lock_run(run_id: UUID) -> AgentRun:
     return run
 
 
+def lock_parent(run_id: UUID) -> AgentRun | None:
+    """The run that started this one, locked before it, as everybody locks the two."""
+    parents = AgentRun.objects.filter(children__id=run_id)
+    return parents.select_for_update(no_key=True, of=("self",)).first()
+
+
 def read_again(run: AgentRun) -> AgentRun:
     """The run as it stands after what was just written."""
     run.refresh_from_db()

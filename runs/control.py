@@ -16,7 +16,7 @@ from django.db.models import F
 from django.db.models.functions import Coalesce, Least, Now
 
 from runs.access import OPERATIONS_RECONCILE, RUNS_WRITE, Actor
-from runs.asking import check_text, lock_run, note_request, read_again, reopen
+from runs.asking import check_text, lock_parent, lock_run, note_request, read_again, reopen
 from runs.descent import has_effects
 from runs.errors import NothingToCorrect, ParentDecides, UnknownOperation, WrongState
 from runs.models import AgentRun, ControlRequest, ToolOperation
@@ -80,6 +80,7 @@ def compensate_run(*, actor: Actor, run_id: UUID, reason: str = "") -> AgentRun:
     actor.require(RUNS_WRITE)
     check_text(reason, field="reason")
     with transaction.atomic():
+        lock_parent(run_id)
         run = lock_run(run_id)
         is_final = run.state in FINAL_STATES
         if not is_final and (run.compensating_since is not None or run.cancel_compensates):

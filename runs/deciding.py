@@ -61,7 +61,7 @@ def decide(work: Work, agent: Agent) -> bool:
     if work.is_paused or work.cancel_requested_by is not None:
         # Asked for since this worker last looked; the release heeds a cancel.
         return _put_off(work, reserved, wake_in=None if work.is_paused else 0)
-    if wait := _take_turn(work, agent):
+    if (wait := _take_turn(work, agent)) is not None:
         return _put_off(work, reserved, wake_in=wait)
     context = work.context
     work.lease.expect(DECIDER_SECONDS + margin_seconds())

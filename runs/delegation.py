@@ -7,7 +7,8 @@ REJECTED with its error.
 
 Guarantees: results, failures and cancellation travel; a child whose end was not told to its
 parent is found by a sweep; a parent ends only when its children have; how deep and how wide a
-tree grows is bounded, and what a child may spend is reserved by its parent.
+tree grows is bounded, and what a child may spend is reserved by its parent. The same delegation,
+made again by a fork or after it came to nothing, repeats no effect of the child that it had.
 
 Does not pause children with their parent.
 """
@@ -15,7 +16,7 @@ Does not pause children with their parent.
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -29,7 +30,7 @@ from runs.control import cancel_run
 from runs.decisions import Delegate
 from runs.descent import has_effects
 from runs.errors import UnknownAgent, UnknownRun, WrongState
-from runs.history import COMPENSATE_RUN, DELEGATE
+from runs.history import COMPENSATE_RUN, DELEGATE, follow_origins
 from runs.models import TEXT_LIMIT, AgentRun, NeverSent, ToolOperation
 from runs.outcomes import settle
 from runs.planning import name_operation, refuse_operation
@@ -58,7 +59,7 @@ def plan_children(work: Work, delegations: Sequence[Delegate]) -> list[ToolOpera
     """Plan one operation for each delegation; one that cannot be is refused, and says why."""
     begun = ToolOperation.objects.filter(run_id=work.run_id, tool=DELEGATE)
     before = begun.exclude(status=OperationStatus.CANCELLED).count()
-    tree = AgentRun.objects.filter(lineage=work.lineage or work.run_id)
+    tree = AgentRun.objects.filter(root=work.root or work.run_id)
     in_tree = tree[:MOST_IN_TREE].count()
     planned = []
     for ordinal, asked in enumerate(delegations):
@@ -178,6 +179,25 @@ def _find_refusal(work: Work, asked: Delegate, *, children: int, in_tree: int) -
     return ""
 
 
+def _name_lineage(work: Work, operation: ToolOperation) -> UUID:
+    """Names the runs that have carried out this very delegation: for a fork, or again after it
+    came to nothing. The second of two equal ones that both count is another one."""
+    alike = ToolOperation.objects.filter(
+        tool=DELEGATE, arguments_digest=operation.arguments_digest
+    ).exclude(status__in=(OperationStatus.REJECTED, OperationStatus.CANCELLED))
+    before = alike.filter(run_id=work.run_id, step_number__lt=work.step_number).count()
+    before += sum(
+        1
+        for one in work.operations
+        if one.ordinal < operation.ordinal
+        and one.arguments_digest == operation.arguments_digest
+        and one.status != OperationStatus.CANCELLED
+    )
+    for origin in follow_origins(work.origin):
+        before += alike.filter(run_id=origin.run_id, step_number__lte=origin.step).count()
+    return uuid5(work.lineage or work.run_id, f"{operation.arguments_digest} {before}")
+
+
 def _find_share(work: Work, agent: Agent | None, *, among: int) -> budgets.Limits:
     """What each of the step's children may spend of what the run has left."""
     if agent is None:
@@ -203,8 +223,8 @@ def _build_child(work: Work, operation: ToolOperation, left: budgets.Limits) -> 
         priority=work.priority,
         parent_operation=operation.id,
         depth=work.depth + 1,
-        # What one of them has done, none of them does again.
-        lineage=work.lineage or work.run_id,
+        root=work.root or work.run_id,
+        lineage=_name_lineage(work, operation),
         budget=budgets.grant(left, other.budget, now=work.now),
     )
 

@@ -15,9 +15,9 @@ from django.db import IntegrityError, OperationalError, transaction
 from runs.access import RUNS_WRITE, Actor
 from runs.agents import get_agent
 from runs.asking import lock_run, note_request, read_again
+from runs.descent import was_taken_back
 from runs.errors import AlreadyCorrected, InvalidInput
 from runs.models import AgentRun, ControlRequest
-from runs.saga import has_corrected_effects
 from runs.starting import Started, check_request, insert_run, replay
 from runs.state import RunState
 from tools.canonical import digest
@@ -67,7 +67,7 @@ def _require_standing(origin: AgentRun, *, step: Any) -> None:
     """Refuse to inherit as done what was taken back. Raises AlreadyCorrected."""
     run: AgentRun | None = origin
     while run is not None and type(step) is int:
-        if has_corrected_effects(run.pk, up_to_step=step):
+        if was_taken_back(str(run.pk), up_to_step=step):
             raise AlreadyCorrected(run_id=str(run.pk))
         step, run = run.forked_at_step, run.forked_from
 

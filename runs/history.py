@@ -7,7 +7,7 @@ took back are left out, and those that a fork inherits are read where they happe
 Does not show timers: that time went by is no news.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -38,16 +38,23 @@ class Origin:
 def load_window(*, run_id: UUID, before_step: int, origin: Origin | None = None) -> list[Observed]:
     """The newest settled calls, signals and answers of a run, oldest first."""
     found = _read(run_id, before_step)
-    for _ in range(DEEPEST_LINEAGE):
-        if origin is None or len(found) >= WINDOW:
+    for above in follow_origins(origin):
+        if len(found) >= WINDOW:
             break
-        found = _read(origin.run_id, origin.step + 1, forked_at=origin.forked_at) + found
+        found = _read(above.run_id, above.step + 1, forked_at=above.forked_at) + found
+    return found[-WINDOW:]
+
+
+def follow_origins(origin: Origin | None) -> Iterator[Origin]:
+    """What a fork inherits, and what that inherits, from the nearest on."""
+    for _ in range(DEEPEST_LINEAGE):
+        if origin is None:
+            return
+        yield origin
         row = AgentRun.objects.values_list("forked_from_id", "forked_at_step", "created_at")
         above, step, forked_at = row.get(id=origin.run_id)
-        if above is None or step is None:
-            break
-        origin = Origin(above, step, forked_at)
-    return found[-WINDOW:]
+        is_fork = above is not None and step is not None
+        origin = Origin(above, step or 0, forked_at) if is_fork else None
 
 
 def to_received(seen: Iterable[Observed]) -> tuple[Received, ...]:
@@ -101,7 +108,12 @@ _COMPENSATIONS = ToolOperation.objects.filter(
     compensates=OuterRef("pk"), status=OperationStatus.COMMITTED
 )
 _WORDS = ToolObservation.objects.filter(
-    operation=OuterRef("pk"), verdict=ToolObservation.Verdict.CORRECTED
+    operation=OuterRef("pk"),
+    verdict=ToolObservation.Verdict.CORRECTED,
+    source=ToolObservation.Source.PERSON,
+)
+_CORRECTED_RUNS = AgentRun.objects.filter(
+    parent_operation=OuterRef("pk"), compensating_since__isnull=False
 )
 
 
@@ -114,7 +126,7 @@ def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> 
         stands |= Q(step__voided_at__gt=forked_at)
     operations = (
         ToolOperation.objects.filter(stands, run_id=run_id, settled_at__isnull=False)
-        .annotate(is_corrected=Exists(_COMPENSATIONS) | Exists(_WORDS))
+        .annotate(is_corrected=Exists(_COMPENSATIONS) | Exists(_WORDS) | Exists(_CORRECTED_RUNS))
         .order_by("-step_number", "-ordinal", "-revision")
     )
     oldest = before_step - WINDOW

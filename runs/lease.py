@@ -104,6 +104,7 @@ _COLUMNS: Final = (
     "paused_at",
     "cancel_compensates",
     "parent_id",
+    "root",
     "depth",
     "priority",
     "forked_from_id",

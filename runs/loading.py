@@ -60,6 +60,7 @@ def begin(claimed: Claimed) -> Work:
         cancel_compensates=row["cancel_compensates"],
         saga=saga,
         parent_id=row["parent_id"],
+        root=row["root"],
         depth=row["depth"],
         priority=row["priority"],
         origin=origin,

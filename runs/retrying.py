@@ -14,15 +14,14 @@ from django.db.models import F, Max
 from django.db.models.functions import Now
 
 from runs.access import RUNS_WRITE, Actor
-from runs.asking import lock_run, note_request, read_again, reopen
-from runs.descent import has_effects
+from runs.asking import lock_parent, lock_run, note_request, read_again, reopen
+from runs.descent import has_effects, was_taken_back
 from runs.errors import AlreadyCorrected, ParentDecides, ParentHeld, WrongState
 from runs.history import DELEGATE
 from runs.models import (
     AgentRun,
     ControlRequest,
     Incident,
-    ToolObservation,
     ToolOperation,
     Wait,
 )
@@ -42,7 +41,7 @@ def retry_run(*, actor: Actor, run_id: UUID) -> AgentRun:
         run = lock_run(run_id)
         if run.state != RunState.FAILED:
             raise WrongState(run_id=str(run_id), state=run.state, request="retry")
-        if run.compensation_ending or _has_corrections(run):
+        if run.compensation_ending or was_taken_back(str(run.pk)):
             raise AlreadyCorrected(run_id=str(run_id))
         if run.parent_operation is not None:
             _require_waiting_parent(run)
@@ -64,9 +63,8 @@ def retry_run(*, actor: Actor, run_id: UUID) -> AgentRun:
 
 
 def _lock_parent(run_id: UUID) -> None:
-    """Before the child, as everybody locks them; nobody claims the parent meanwhile."""
-    parents = AgentRun.objects.filter(children__id=run_id)
-    parent = parents.select_for_update(no_key=True, of=("self",)).first()
+    """So that nobody claims the parent meanwhile."""
+    parent = lock_parent(run_id)
     if parent is not None and parent.finished_at is None and parent.lease_expires_at is not None:
         # Its holder may have read that the child failed, and be about to record that.
         raise ParentHeld(run_id=str(run_id), parent_id=str(parent.pk))
@@ -85,18 +83,6 @@ def _require_waiting_parent(run: AgentRun) -> None:
             request="retry",
             why="has taken its failure for an answer",
         )
-
-
-def _has_corrections(run: AgentRun) -> bool:
-    """Whether anything that the run, or a run that it started, did was taken back."""
-    corrections = run.operations.filter(compensates__isnull=False)
-    words = ToolObservation.objects.filter(run=run, verdict=ToolObservation.Verdict.CORRECTED)
-    children = AgentRun.objects.filter(parent=run)
-    return (
-        corrections.filter(status=OperationStatus.COMMITTED).exists()
-        or words.exists()
-        or children.filter(compensating_since__isnull=False).exists()
-    )
 
 
 def _last_that_counts(run: AgentRun) -> int:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from typing import Any, Final
-from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
@@ -27,7 +26,7 @@ from runs.descent import has_effects
 from runs.history import COMPENSATE_RUN, DELEGATE
 from runs.intents import REPLAY
 from runs.lease import margin_seconds
-from runs.models import TEXT_LIMIT, AgentRun, Incident, ToolObservation, ToolOperation, Transition
+from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation, Transition
 from runs.state import OperationStatus, RunEvent, RunState
 from runs.work import Work
 from tools import EffectType
@@ -92,17 +91,6 @@ def known_effects() -> QuerySet[ToolOperation]:
         # A child run that failed may have left effects; whether it did is asked of its rows.
         | Q(tool=DELEGATE, status=OperationStatus.REJECTED)
     )
-
-
-def has_corrected_effects(run_id: UUID, *, up_to_step: int) -> bool:
-    """Whether anything that the run did by the end of that step was taken back."""
-    effects = known_effects().filter(run_id=run_id, step_number__lte=up_to_step)
-    begun = ToolOperation.objects.filter(run_id=run_id, step_number__lte=up_to_step, tool=DELEGATE)
-    children = AgentRun.objects.filter(
-        parent_operation__in=begun.values("pk"), compensating_since__isnull=False
-    )
-    is_corrected = effects.exclude(pk__in=uncorrected(effects).values("pk"))
-    return is_corrected.exists() or children.exists()
 
 
 def late_effects() -> QuerySet[ToolOperation]:

@@ -119,6 +119,7 @@ _CHILD: Final = {
     "priority": "smallint",
     "parent_operation": "text",
     "depth": "smallint",
+    "root": "uuid",
     "lineage": "uuid",
     "budget": "jsonb",
 }

@@ -73,10 +73,7 @@ def close_step(work: Work) -> bool:
             begin_compensating(work, reason=reason, ending=RunState.FAILED)
         case CallTools() if work.saga is not None:
             _end_step(work, last)
-            newest = work.operations[-1]
-            if work.is_paused and newest.status != OperationStatus.COMMITTED:
-                # Whoever resumes it has to know.
-                work.pause(say_failed(newest))
+            _say_if_failed(work)
             work.move(RunEvent.COMPENSATE)
         case CallTools() | Delegate() | DelegateAll():
             note_action(work)
@@ -107,12 +104,21 @@ def look_again(work: Work) -> bool:
     if wait.kind == Wait.Kind.CHILD:
         if work.saga is None:
             note_action(work)
+        else:
+            _say_if_failed(work)
         _end_step(work, to_observed(work.operations[-1]))
     else:
         forget_actions(work)
         _end_step(work, wait_to_observed(wait) if wait.kind != Wait.Kind.TIMER else None)
     work.move(RunEvent.WAKE if work.saga is None else RunEvent.COMPENSATE)
     return True
+
+
+def _say_if_failed(work: Work) -> None:
+    """Whoever resumes a paused saga has to know that its newest compensation came to nothing."""
+    newest = work.operations[-1]
+    if work.is_paused and newest.status != OperationStatus.COMMITTED:
+        work.pause(say_failed(newest))
 
 
 def _end_step(work: Work, last: Observed | None) -> None:

@@ -92,10 +92,11 @@ class Work:
     cancel_compensates: bool = False
     saga: Saga | None = None
     parent_id: UUID | None = None
+    root: UUID | None = None
     depth: int = 0
     priority: int = 0
     origin: Origin | None = None
-    # Whose intents count as this run's: its own, or those of its tree's or its origin's root.
+    # Names the runs whose intents count as this one's.
     lineage: UUID | None = None
     inherited_steps: int = 0
     voided_steps: int = 0

@@ -134,10 +134,11 @@ class Migration(migrations.Migration):
                 ('pause_reason', models.TextField(blank=True)),
                 ('priority', models.SmallIntegerField(db_default=0, help_text='higher goes first')),
                 ('parent_operation', models.CharField(max_length=64, null=True)),
+                ('root', models.UUIDField(help_text='the run at the top of its tree; null: itself', null=True)),
                 ('depth', models.SmallIntegerField(db_default=0, help_text='0 for a run without a parent')),
                 ('parent_told_at', models.DateTimeField(help_text="when the parent was made due after this run's end", null=True)),
                 ('forked_at_step', models.IntegerField(null=True)),
-                ('lineage', models.UUIDField(help_text="whose intents count as this one's: of a tree or of forks, its root", null=True)),
+                ('lineage', models.UUIDField(help_text="names the runs whose intents count as this one's; null: its own", null=True)),
                 ('inherited_steps', models.IntegerField(db_default=0)),
                 ('voided_steps', models.IntegerField(db_default=0)),
                 ('compensating_since', models.DateTimeField(null=True)),
@@ -516,7 +517,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='agentrun',
-            index=models.Index(condition=models.Q(('lineage__isnull', False)), fields=['lineage'], name='run_lineage'),
+            index=models.Index(condition=models.Q(('root__isnull', False)), fields=['root'], name='run_tree'),
         ),
         migrations.AddIndex(
             model_name='agentrun',

@@ -59,6 +59,7 @@ class AgentRun(models.Model):
         "self", models.SET_NULL, null=True, related_name="children", db_index=False
     )
     parent_operation = models.CharField(max_length=64, null=True)
+    root = models.UUIDField(null=True, help_text="the run at the top of its tree; null: itself")
     depth = models.SmallIntegerField(db_default=0, help_text="0 for a run without a parent")
     parent_told_at = models.DateTimeField(
         null=True, help_text="when the parent was made due after this run's end"
@@ -69,7 +70,7 @@ class AgentRun(models.Model):
     )
     forked_at_step = models.IntegerField(null=True)
     lineage = models.UUIDField(
-        null=True, help_text="whose intents count as this one's: of a tree or of forks, its root"
+        null=True, help_text="names the runs whose intents count as this one's; null: its own"
     )
     # Where in its plan a run is: its steps, less those taken back by a retry, and those inherited.
     inherited_steps = models.IntegerField(db_default=0)
@@ -136,9 +137,7 @@ class AgentRun(models.Model):
             ),
             models.Index(name="run_newest", fields=["-created_at", "-id"]),
             models.Index(name="run_children", fields=["parent"], condition=Q(parent__isnull=False)),
-            models.Index(
-                name="run_lineage", fields=["lineage"], condition=Q(lineage__isnull=False)
-            ),
+            models.Index(name="run_tree", fields=["root"], condition=Q(root__isnull=False)),
             models.Index(
                 name="run_forks", fields=["forked_from"], condition=Q(forked_from__isnull=False)
             ),

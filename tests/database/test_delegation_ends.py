@@ -276,7 +276,46 @@ def test_a_fork_that_delegates_again_repeats_nothing_that_a_child_did(start: Sta
     drive(again := child_of(fork))
     drive(fork)
     assert (fork.result, len(pay.calls)) == ({"paid": 1}, 1)
-    assert again.lineage == run.id
+    assert again.lineage == child_of(run).lineage
+
+
+def test_equal_delegations_that_both_count_are_two(start: Start) -> None:
+    pay = scripted_tool({"paid": 1}, {"paid": 2})
+    worker(Script(ToolCall("pay", amount=1), Finish("{last}")), tools=("pay",))
+    run = start(decider=delegate(Delegate("helper"), Delegate("helper")))
+    drive(run)
+    for child in children_of(run):
+        drive(child)
+    assert len(pay.calls) == 2
+
+
+def test_a_delegation_that_came_to_nothing_and_is_made_again_repeats_no_effect(
+    start: Start,
+) -> None:
+    pay = scripted_tool({"paid": 1}, {"paid": 2})
+    is_mended: list[bool] = []
+
+    def decide(context: Context) -> Decision:
+        if context.last is None:
+            return CallTools(ToolCall("pay", amount=1))
+        return Finish("done") if is_mended else Fail("not yet")
+
+    worker(decide, tools=("pay",))
+    run = start(
+        decider=lambda context: (
+            Finish("done")
+            if context.last is not None and context.last.committed
+            else Delegate("helper")
+        )
+    )
+    drive(run)
+    drive(child_of(run))
+    drive(run)
+    is_mended.append(True)
+    for child in AgentRun.objects.filter(parent=run, state=RunState.READY):
+        drive(child)
+    drive(run)
+    assert (run.state, len(pay.calls)) == (RunState.COMPLETED, 1)
 
 
 def test_a_tree_of_runs_has_only_so_many(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,3 +379,32 @@ def test_a_persons_pause_outlives_what_the_engine_has_to_say(start: Start) -> No
     correct_by_hand(actor=operator(), operation_id=paid.id, evidence="by phone")
     run.refresh_from_db()
     assert run.paused_at is not None
+
+
+def test_a_parent_is_retried_although_a_child_that_failed_had_corrected_itself(
+    start: Start,
+) -> None:
+    paying_child(undone=[])
+    worker(
+        Script(ToolCall("pay", amount=1), Fail("no")),
+        name="doubter",
+        tools=("pay",),
+        on_failure="compensate",
+    )
+    run = start(decider=Script(Delegate("doubter"), Finish()))
+    drive(run)
+    for _ in range(4):
+        drive(child_of(run))
+    drive(run)
+    assert run.state == RunState.FAILED
+    retry_run(actor=operator(), run_id=run.id)
+
+
+def test_an_effect_that_its_handler_lets_stand_is_still_a_fact(start: Start) -> None:
+    scripted_tool({"paid": 1}, compensation_handler=lambda call: None)
+    run = start(decider=Script(ToolCall("pay", amount=1), Finish()), tools=("pay",))
+    drive(run)
+    compensate_run(actor=operator(), run_id=run.id)
+    drive(run)
+    assert run.state == RunState.CANCELLED
+    fork_run(actor=operator(), run_id=run.id, step=1)

@@ -30,10 +30,10 @@ def find_corrected(now: Picture) -> set[str]:
 
 
 def find_origin(now: Picture, run: str) -> str:
-    """The run that this one was forked from, or that one, and so on; else itself."""
-    forked_from = {one.id: one.forked_from for one in now.runs}
-    while above := forked_from.get(run):
-        run = above
+    """The run that this one was forked from or started by, or that one, and so on; else itself."""
+    above = {one.id: one.forked_from or one.parent for one in now.runs}
+    while following := above.get(run):
+        run = following
     return run
 
 
