@@ -104,11 +104,13 @@ def wait_to_observed(wait: Wait) -> Observed:
     )
 
 
+# A repeat stands and falls with the effect that it was answered with.
 _COMPENSATIONS = ToolOperation.objects.filter(
-    compensates=OuterRef("pk"), status=OperationStatus.COMMITTED
+    Q(compensates=OuterRef("pk")) | Q(compensates=OuterRef("repeats")),
+    status=OperationStatus.COMMITTED,
 )
 _WORDS = ToolObservation.objects.filter(
-    operation=OuterRef("pk"),
+    Q(operation=OuterRef("pk")) | Q(operation=OuterRef("repeats")),
     verdict=ToolObservation.Verdict.CORRECTED,
     source=ToolObservation.Source.PERSON,
 )

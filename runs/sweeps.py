@@ -20,7 +20,7 @@ from runs import watch
 from runs.concurrency import FREE, HELD, agent_limits, fetch_by_index
 from runs.models import Sweep
 from runs.turns import PAIRS
-from runs.wake import hint, hint_watch
+from runs.wake import hint_all, hint_watch
 
 BATCH: Final = 2000
 # Hints are turns: with so many of one agent in the queue, no more are needed.
@@ -87,13 +87,7 @@ def run_once() -> Swept:
         Sweep.objects.update_or_create(
             name="due runs", defaults={"last_run_at": Now(), "found": len(due)}
         )
-    hinted = 0
-    for run_id, operation_id in due:
-        if not hint(run_id, operation_id=operation_id):
-            # The broker is away: the rest would only wait for it too.
-            break
-        hinted += 1
-    return Swept(found=len(due), hinted=hinted)
+    return Swept(found=len(due), hinted=hint_all(due))
 
 
 def _values() -> dict[str, object]:

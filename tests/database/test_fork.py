@@ -8,12 +8,13 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from runs import CallTools, Context, Decision, Finish, ToolCall
+from runs import CallTools, Context, Decision, Finish, ToolCall, WaitFor
 from runs.access import Actor
 from runs.agents import forget_agents
 from runs.commands import Started, cancel_run, compensate_run, fork_run, retry_run
 from runs.errors import AlreadyCorrected, InvalidInput, KeyReused, NotPermitted, UnknownAgent
 from runs.models import AgentRun, Approval
+from runs.signals import signal_run
 from tests.database.controlling import (
     ANN,
     READER,
@@ -260,3 +261,28 @@ def test_what_is_taken_back_after_the_fork_is_no_fact_of_it_any_more(start: Star
     drive(fork)
     (inherited,) = seen[-1].observations
     assert (inherited.corrected, seen[-1].facts) == (True, ())
+
+
+def test_a_repeat_stands_and_falls_with_the_effect_that_answered_it(start: Start) -> None:
+    scripted_tool("undone", name="unpay")
+    pay = scripted_tool({"id": "re_1"}, name="pay", compensation_handler="unpay")
+    seen: list[Context] = []
+
+    def decide(context: Context) -> Decision:
+        seen.append(context)
+        if context.position == 1:
+            return CallTools(ToolCall("pay"))
+        return WaitFor("go") if context.position == 2 else Finish()
+
+    run = start(decider=decide, tools=("pay",))
+    drive(run)
+    fork = _fork(run, 0).run
+    drive(fork)
+    assert (fork.state, len(pay.calls)) == ("WAITING", 1)
+    compensate_run(actor=ANN, run_id=run.id)
+    drive(run)
+    drive(run)
+    signal_run(actor=ANN, run_id=fork.id, name="go", event_id="e1")
+    drive(fork)
+    (repeat, _) = seen[-1].observations
+    assert (repeat.corrected, seen[-1].facts) == (True, ())

@@ -1,7 +1,7 @@
 """Sweeps: whoever is due is found and told, once per pause, by any number of sweeps."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -199,11 +199,11 @@ def test_a_hint_for_an_unknown_operation_is_named_after_its_reconciliation(
     change("UPDATE runs_agentrun SET sweep_at = now(), wake_at = now()")
     told: list[tuple[UUID, str | None]] = []
 
-    def note(run_id: UUID, *, operation_id: str | None = None) -> bool:
-        told.append((run_id, operation_id))
-        return wake.hint(run_id, operation_id=operation_id)
+    def note(due: Sequence[tuple[UUID, str | None]]) -> int:
+        told.extend(due)
+        return wake.hint_all(due)
 
-    monkeypatch.setattr(sweeps, "hint", note)
+    monkeypatch.setattr(sweeps, "hint_all", note)
     sweeps.run_once()
     assert set(told) == {(uncertain.id, operation_of(uncertain).id), (plain.id, None)}
 

@@ -1,6 +1,6 @@
 """Turns: whose run is driven next, whichever run was hinted at."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -38,8 +38,12 @@ def hints(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
         told.append(run_id)
         return wake.hint(run_id, operation_id=operation_id)
 
+    def note_all(due: Sequence[tuple[UUID, str | None]]) -> int:
+        told.extend(run_id for run_id, _ in due)
+        return wake.hint_all(due)
+
     monkeypatch.setattr(turns, "hint", note)
-    monkeypatch.setattr(sweeps, "hint", note)
+    monkeypatch.setattr(sweeps, "hint_all", note_all)
     return told
 
 
