@@ -7,9 +7,10 @@ journal row that explains it.
 Does not decide whether a request is possible; the commands do.
 """
 
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+from django.contrib.auth import get_user_model
 from django.db.models.functions import Now
 
 from runs.access import Actor
@@ -53,6 +54,20 @@ def note_request(
         reason=reason,
         details=details,
     )
+
+
+def find_corrector(run_id: UUID) -> tuple[str, int | None] | None:
+    """Who had the run corrected last: the name, and the person if there is one who is known."""
+    asked = ControlRequest.objects.filter(run_id=run_id, kind__in=_CORRECTING)
+    newest = asked.order_by("-at", "-id").first()
+    if newest is None:
+        return None
+    user = newest.by_user_id
+    is_known = user is not None and get_user_model().objects.filter(pk=user).exists()
+    return newest.by, user if is_known else None
+
+
+_CORRECTING: Final = (ControlRequest.Kind.COMPENSATE, ControlRequest.Kind.CANCEL)
 
 
 def reopen(

@@ -55,9 +55,12 @@ def trip_poison(work: Work) -> bool:
     The attempt that finds this out is parked and not lost, so whoever resumes the run gives it
     as many again.
     """
-    lost = work.lost_attempts
+    lost = max(work.lost_attempts, work.setbacks)
     if lost < MOST_LOST_ATTEMPTS:
         return False
+    if work.setbacks:
+        # Whoever resumes the run gives it as many again.
+        work.setbacks = work.change.run["setbacks"] = 0
     work.pause(f"given up: {lost} attempts in a row at step {work.step_number} did not come back")
     return True
 

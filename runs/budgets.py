@@ -51,8 +51,6 @@ class Limits:
 
 # The most that a raise may add, so that no sum leaves its column.
 MOST_STEPS = 1_000_000
-MOST_TOKENS = 10**12
-MOST_COST_USD = Decimal(10**6)
 ONE_STEP = Spent(steps=1)
 
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 from django.core.checks import CheckMessage, Error, register
 
 from runs.agents import Agent, all_agents
-from runs.budgets import MOST_COST_USD, MOST_STEPS, MOST_TOKENS
+from runs.budgets import MOST_STEPS
+from runs.context import MOST_COST_USD, MOST_TOKENS
 from tools import Provider
 from tools.checks_limits import check_provider, is_number
 

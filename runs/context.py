@@ -16,6 +16,10 @@ from runs.state import OperationStatus
 
 WINDOW = 20
 
+# Of one decision: beyond this it is a mistake, and no column would take it.
+MOST_TOKENS: Final = 10**12
+MOST_COST_USD: Final = Decimal(10**6)
+
 Kind = Literal["call", "signal", "answer", "child"]
 TIMED_OUT: Final = "timed_out"
 
@@ -80,10 +84,13 @@ class Usage:
     def add(self, *, tokens: int = 0, cost_usd: Decimal | str | float = 0) -> None:
         """Count what was used. Raises ValueError for less than nothing or no number."""
         cost = Decimal(str(cost_usd))
-        if tokens < 0 or not cost.is_finite() or cost < 0:
-            raise ValueError(f"used: {tokens} tokens and {cost_usd} USD; give 0 or more of each")
-        self.tokens += int(tokens)
-        self.cost_usd += cost
+        if not (0 <= tokens <= MOST_TOKENS and cost.is_finite() and 0 <= cost <= MOST_COST_USD):
+            raise ValueError(
+                f"used: {tokens} tokens and {cost_usd} USD; give 0 to {MOST_TOKENS} tokens and "
+                f"0 to {MOST_COST_USD} USD"
+            )
+        self.tokens = min(self.tokens + int(tokens), MOST_TOKENS)
+        self.cost_usd = min(self.cost_usd + cost, MOST_COST_USD)
 
 
 @dataclass(frozen=True)

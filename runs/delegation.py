@@ -15,23 +15,25 @@ Does not pause children with their parent.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Final
 from uuid import UUID, uuid5
 
 from django.db import transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 from uuid_utils.compat import uuid7
 
 from runs import budgets
 from runs.access import RUNS_WRITE, Actor
 from runs.agents import Agent, get_agent
-from runs.asking import reopen
+from runs.asking import find_corrector, note_request, reopen
 from runs.control import cancel_run
 from runs.decisions import Delegate
 from runs.descent import has_effects
 from runs.errors import UnknownAgent, UnknownRun, WrongState
 from runs.history import COMPENSATE_RUN, DELEGATE, follow_origins
-from runs.models import TEXT_LIMIT, AgentRun, NeverSent, ToolOperation
+from runs.models import TEXT_LIMIT, AgentRun, ControlRequest, NeverSent, ToolOperation
 from runs.outcomes import settle
 from runs.planning import name_operation, refuse_operation
 from runs.sensitive import names_of_agent
@@ -130,7 +132,7 @@ def settle_children(work: Work) -> bool:
 
 def cancel_children(work: Work) -> None:
     """Ask the runs that the step waits for to be cancelled, as this one is to be."""
-    actor = Actor(name=f"run {work.run_id}", scopes=frozenset({RUNS_WRITE}))
+    actor = _act_for(work)
     for operation in _open(work):
         # One that has ended, or corrects what it did, comes to an end by itself.
         with suppress(WrongState, UnknownRun):
@@ -182,20 +184,18 @@ def _find_refusal(work: Work, asked: Delegate, *, children: int, in_tree: int) -
 def _name_lineage(work: Work, operation: ToolOperation) -> UUID:
     """Names the runs that have carried out this very delegation: for a fork, or again after it
     came to nothing. The second of two equal ones that both count is another one."""
-    alike = ToolOperation.objects.filter(
-        tool=DELEGATE, arguments_digest=operation.arguments_digest
-    ).exclude(status__in=(OperationStatus.REJECTED, OperationStatus.CANCELLED))
-    before = alike.filter(run_id=work.run_id, step_number__lt=work.step_number).count()
-    before += sum(
-        1
-        for one in work.operations
-        if one.ordinal < operation.ordinal
-        and one.arguments_digest == operation.arguments_digest
-        and one.status != OperationStatus.CANCELLED
+    digest_of = operation.arguments_digest
+    alike = ToolOperation.objects.filter(tool=DELEGATE, arguments_digest=digest_of).exclude(
+        status__in=(OperationStatus.REJECTED, OperationStatus.CANCELLED)
     )
+    counts = Q(run_id=work.run_id, step_number__lt=work.step_number)
     for origin in follow_origins(work.origin):
-        before += alike.filter(run_id=origin.run_id, step_number__lte=origin.step).count()
-    return uuid5(work.lineage or work.run_id, f"{operation.arguments_digest} {before}")
+        counts |= Q(run_id=origin.run_id, step_number__lte=origin.step)
+    children = AgentRun.objects.filter(parent_operation__in=alike.filter(counts).values("pk"))
+    taken = set(children.values_list("lineage", flat=True))
+    taken |= {child.lineage for child in work.change.new_children}
+    names = (uuid5(work.lineage or work.run_id, f"{digest_of} {n}") for n in count())
+    return next(name for name in names if name not in taken)
 
 
 def _find_share(work: Work, agent: Agent | None, *, among: int) -> budgets.Limits:
@@ -253,16 +253,28 @@ def _reopen(work: Work, operation: ToolOperation, child: AgentRun) -> bool:
             return True
         if not _is_due_for_correction(operation, locked):
             return False
+        actor = _act_for(work)
+        note_request(locked, ControlRequest.Kind.COMPENSATE, actor=actor)
         reopen(
             locked,
             RunEvent.COMPENSATE,
-            actor=Actor(name=f"run {work.run_id}", scopes=frozenset()),
+            actor=actor,
             reason=f"run {work.run_id}, which started it, is compensated",
             compensating_since=Now(),
             compensation_reason=f"run {work.run_id} is compensated",
             compensation_ending=ending,
         )
     return True
+
+
+def _act_for(work: Work) -> Actor:
+    """The run, as who asks its children; for the person who asked it, who may not sign there."""
+    asked = find_corrector(work.run_id)
+    return Actor(
+        name=f"run {work.run_id}",
+        scopes=frozenset({RUNS_WRITE}),
+        user_id=asked[1] if asked is not None else None,
+    )
 
 
 def _is_due_for_correction(operation: ToolOperation, child: AgentRun) -> bool:

@@ -322,6 +322,9 @@ def _set_aside(work: Work, error: Exception) -> bool:
         if work.step_id is not None:
             _begin_attempt(work)
             work.lost_attempts += 1
+        elif not isinstance(error, BROKEN):
+            work.setbacks = work.change.run["setbacks"] = work.setbacks + 1
+            wait = first * 2 ** min(work.setbacks - 1, 6)
         if trip_poison(work):
             wait = None
         ending = "parked" if wait is None else "lost"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, assert_never
 
-from django.contrib.auth import get_user_model
 from uuid_utils.compat import uuid7
 
+from runs.asking import find_corrector
 from runs.calls import build_call
 from runs.change import NewApproval
 from runs.fingerprint import Action, differences, fingerprint
@@ -27,7 +27,6 @@ from runs.lease import margin_seconds
 from runs.models import (
     TEXT_LIMIT,
     Approval,
-    ControlRequest,
     NeverSent,
     Notice,
     ToolOperation,
@@ -126,16 +125,9 @@ def ask(
 
 def _find_proposer(work: Work, operation: ToolOperation) -> Proposer:
     """Who wants the action: who started the run, or who had it corrected."""
-    if operation.compensates_id is not None:
-        asked = ControlRequest.objects.filter(run_id=work.run_id, kind__in=_CORRECTING)
-        if (newest := asked.order_by("-id").first()) is not None:
-            user = newest.by_user_id
-            is_known = user is not None and get_user_model().objects.filter(pk=user).exists()
-            return newest.by, user if is_known else None
+    if operation.compensates_id is not None and (asked := find_corrector(work.run_id)):
+        return asked
     return work.requester, work.requester_user_id
-
-
-_CORRECTING: Final = (ControlRequest.Kind.COMPENSATE, ControlRequest.Kind.CANCEL)
 
 
 def find_approval(operation: ToolOperation) -> Approval | None:

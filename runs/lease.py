@@ -94,6 +94,7 @@ _COLUMNS: Final = (
     "version",
     "step_number",
     "failures",
+    "setbacks",
     "fence_token",
     "cancel_requested_at",
     "cancel_requested_by",

@@ -48,6 +48,7 @@ def begin(claimed: Claimed) -> Work:
         version=row["version"],
         step_number=row["step_number"],
         failures=row["failures"],
+        setbacks=row["setbacks"],
         cancel_requested_by=row["cancel_requested_by"] if is_asked else None,
         requester=row["created_by"],
         requester_user_id=row["created_by_user_id"],

@@ -19,9 +19,7 @@ from runs.access import RUNS_WRITE, Actor
 from runs.agents import Budget, get_agent
 from runs.asking import add_edge, check_number, lock_run, note_request, read_again
 from runs.budgets import (
-    MOST_COST_USD,
     MOST_STEPS,
-    MOST_TOKENS,
     ONE_STEP,
     Limits,
     Spent,
@@ -30,6 +28,7 @@ from runs.budgets import (
     raise_limits,
     reservation,
 )
+from runs.context import MOST_COST_USD, MOST_TOKENS
 from runs.errors import InvalidInput, OverBudget, UnknownAgent, WrongState
 from runs.models import AgentRun, ControlRequest
 from runs.state import FINAL_STATES, RUN_EDGES, RunEvent, RunState

@@ -15,7 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from runs.change import Change, Edge, NewDecision, Release
-from runs.models import Incident, ToolObservation, ToolOperation
+from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation
 from runs.statement_approvals import (
     MAY_BE_SPENT,
     RETURN_APPROVALS,
@@ -163,7 +163,8 @@ def _run_part(change: Change, values: dict[str, Any]) -> str:
 _MERGED: Final = {
     "paused_at": "COALESCE(paused_at, {given})",
     "pause_reason": (
-        "CASE WHEN paused_at IS NULL THEN {given} ELSE pause_reason || '; ' || {given} END"
+        "CASE WHEN paused_at IS NULL THEN {given} "
+        f"ELSE left(pause_reason || '; ' || {{given}}, {TEXT_LIMIT}) END"
     ),
 }
 
@@ -174,6 +175,7 @@ _RUN_TYPES: Final = {
     "state": "text",
     "step_number": "int",
     "failures": "int",
+    "setbacks": "int",
     "result": "jsonb",
     "error": "text",
     "finished_at": "timestamptz",

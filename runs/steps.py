@@ -42,6 +42,8 @@ def open_step(work: Work) -> None:
     work.parked = None
     work.wait = None
     work.spend(work.spent.plus(budgets.ONE_STEP))
+    if work.setbacks:
+        work.setbacks = work.change.run["setbacks"] = 0
     work.change.run["step_number"] = work.step_number
     work.change.open_step = work.step_number
     work.change.open_attempt = 1

@@ -100,6 +100,7 @@ class Work:
     lineage: UUID | None = None
     inherited_steps: int = 0
     voided_steps: int = 0
+    setbacks: int = 0
     newest_action: str = ""
     repeats: int = 0
     due_at: datetime | None = None

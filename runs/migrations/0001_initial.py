@@ -122,6 +122,7 @@ class Migration(migrations.Migration):
                 ('version', models.BigIntegerField(default=1)),
                 ('step_number', models.IntegerField(default=0, help_text='the newest step; 0 before the first')),
                 ('failures', models.IntegerField(default=0, help_text='tries without a usable decision in a row')),
+                ('setbacks', models.IntegerField(db_default=0, help_text='errors in a row between two steps, where no attempt shows them')),
                 ('fence_token', models.BigIntegerField(default=0)),
                 ('lease_owner', models.CharField(blank=True, max_length=100)),
                 ('lease_expires_at', models.DateTimeField(null=True)),

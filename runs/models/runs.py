@@ -37,6 +37,9 @@ class AgentRun(models.Model):
     version = models.BigIntegerField(default=1)
     step_number = models.IntegerField(default=0, help_text="the newest step; 0 before the first")
     failures = models.IntegerField(default=0, help_text="tries without a usable decision in a row")
+    setbacks = models.IntegerField(
+        db_default=0, help_text="errors in a row between two steps, where no attempt shows them"
+    )
     # The lease. The token only grows; it is the generation that may advance the run.
     fence_token = models.BigIntegerField(default=0)
     lease_owner = models.CharField(max_length=NAME, blank=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import InvalidOperation
 from typing import Any
 
 import pytest
@@ -272,3 +273,25 @@ def test_a_pause_is_free_of_attempts_left_open(start: Start) -> None:
     assert not StepAttempt.objects.filter(ended_at=None).exists()
     pause_run(actor=operator(), run_id=run.id)
     assert is_parked(run)
+
+
+def test_a_row_that_stops_every_worker_between_steps_is_parked_too(start: Start) -> None:
+    run = start(decider=lambda context: Finish(1))
+    change('UPDATE runs_agentrun SET budget = \'{"cost_usd": "much"}\'')
+    for _ in range(MOST_LOST_ATTEMPTS):
+        with pytest.raises(InvalidOperation):
+            advance(run_id=run.id, owner="worker 1")
+        change("UPDATE runs_agentrun SET wake_at = now() WHERE paused_at IS NULL")
+    run.refresh_from_db()
+    assert is_parked(run)
+    change("UPDATE runs_agentrun SET budget = NULL")
+    resume(run)
+    drive(run)
+    assert run.state == RunState.COMPLETED
+
+
+@pytest.mark.parametrize("tokens", [-1, 10**13], ids=str)
+def test_a_usage_that_nobody_could_add_up_is_no_decision(start: Start, tokens: int) -> None:
+    run = start(decider=using(tokens))
+    drive(run)
+    assert (run.state, run.failures, run.spent_tokens) == (RunState.DECIDING, 1, 0)

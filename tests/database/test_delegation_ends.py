@@ -24,7 +24,7 @@ from runs import (
     ToolCall,
     WaitFor,
 )
-from runs.access import operator
+from runs.access import Actor, operator
 from runs.control import cancel_run, compensate_run, pause_run
 from runs.corrections import correct_by_hand
 from runs.delegation import tell_parent
@@ -408,3 +408,35 @@ def test_an_effect_that_its_handler_lets_stand_is_still_a_fact(start: Start) -> 
     drive(run)
     assert run.state == RunState.CANCELLED
     fork_run(actor=operator(), run_id=run.id, step=1)
+
+
+def test_what_is_delegated_anew_takes_the_place_of_what_came_to_nothing(start: Start) -> None:
+    worker(Script(Finish("{input.n}")), name="helper")
+    run = start(
+        decider=lambda context: (
+            DelegateAll(Delegate("helper"), Delegate("helper"))
+            if context.step_number == 1
+            else Delegate("helper")
+        )
+    )
+    drive(run)
+    first, second = children_of(run)
+    cancel_run(actor=operator(), run_id=first.id)
+    drive(first)
+    change("UPDATE runs_agentrun SET input = '{\"n\": 1}' WHERE id = %s", second.id)
+    drive(second)
+    drive(run)
+    third = AgentRun.objects.exclude(id__in=(first.id, second.id)).get(parent=run)
+    assert third.lineage == first.lineage != second.lineage
+
+
+def test_who_had_the_parent_corrected_is_known_to_the_child(start: Start) -> None:
+    paying_child(undone=[])
+    run = start(decider=Script(Delegate("helper"), Finish()))
+    drive(run)
+    drive(child := child_of(run))
+    drive(run)
+    bob = Actor(name="bob", scopes=frozenset({"runs:write"}))
+    compensate_run(actor=bob, run_id=run.id)
+    drive(run)
+    assert [one.by for one in child.requests.all()] == [f"run {run.id}"]

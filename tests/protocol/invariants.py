@@ -196,7 +196,7 @@ def _none_hidden(now: Picture, before: Picture) -> Iterator[str]:
             yield f"{operation} is {one.status} and has an effect"
     corrected = long_runs.find_corrected(now)
     intents = Counter(
-        (long_runs.find_origin(now, one.run), one.intent)
+        (long_runs.find_lineage(now, one.run), one.intent)
         for effect in now.effects
         if (one := by_id.get(effect.operation)) is not None
         and not one.compensates

@@ -51,10 +51,12 @@ ENOUGH: Final = 200
 
 _numbers = count(1)
 
+REQUESTS: Final = ("pause", "compensate", "retry", "cancel", "cancel_and_correct", "resume")
+
 PLACE = st.integers(0, 3)
 FAULTS = st.lists(st.sampled_from(ANSWERS), max_size=3)
 LAGS = st.lists(st.sampled_from(LOOK_UPS), max_size=3)
-NTH = st.integers(1, 3)
+NTH = st.integers(1, 2)
 
 
 class Life(RuleBasedStateMachine):
@@ -87,6 +89,10 @@ class Life(RuleBasedStateMachine):
         self.goals += 1
         labels = {"life": self.name}
         commands.start_run(actor=operator(), agent=enlist(program).name, labels=labels)
+
+    @rule(answers=FAULTS)
+    def go_on(self, answers: Collection[str]) -> None:
+        self.work(answers)
 
     @rule(answers=FAULTS, look_ups=LAGS)
     def work(self, answers: Collection[str] = (), look_ups: Collection[str] = ()) -> None:
@@ -183,30 +189,33 @@ class Life(RuleBasedStateMachine):
             with suppress(ApprovalError):
                 approving.say(approval, self.person, verdict)
 
-    @rule(place=PLACE, compensate=st.booleans())
+    @rule(place=PLACE, request=st.sampled_from(REQUESTS))
+    def request(self, place: int, request: str) -> None:
+        """Somebody asks something of a run; whether that is possible is another matter."""
+        getattr(self, request)(place)
+
     def cancel(self, place: int, compensate: bool = False) -> None:
         if run := self._at(place):
             with suppress(RunsError):
                 commands.cancel_run(actor=operator(), run_id=run.id, compensate=compensate)
 
-    @rule(place=PLACE)
+    def cancel_and_correct(self, place: int) -> None:
+        self.cancel(place, compensate=True)
+
     def pause(self, place: int) -> None:
         if run := self._at(place):
             with suppress(RunsError):
                 commands.pause_run(actor=operator(), run_id=run.id)
 
-    @rule(place=PLACE)
     def resume(self, place: int) -> None:
         if run := self._at(place):
             self._resume(run)
 
-    @rule(place=PLACE)
     def retry(self, place: int) -> None:
         if run := self._at(place):
             with suppress(RunsError):
                 commands.retry_run(actor=operator(), run_id=run.id)
 
-    @rule(place=PLACE)
     def compensate(self, place: int) -> None:
         if run := self._at(place):
             with suppress(RunsError):

@@ -29,12 +29,13 @@ def find_corrected(now: Picture) -> set[str]:
     return by_hand | undone - {""}
 
 
-def find_origin(now: Picture, run: str) -> str:
-    """The run that this one was forked from or started by, or that one, and so on; else itself."""
-    above = {one.id: one.forked_from or one.parent for one in now.runs}
-    while following := above.get(run):
-        run = following
-    return run
+def find_lineage(now: Picture, run: str) -> str:
+    """Names the runs that may carry out an intent once between them: a run and its forks, and
+    runs that were started for the same thing."""
+    by_id = {one.id: one for one in now.runs}
+    while (known := by_id.get(run)) is not None and known.forked_from:
+        run = known.forked_from
+    return (known and known.lineage) or run
 
 
 def _took_effect(now: Picture, one: Operation) -> bool:

@@ -44,6 +44,7 @@ class Run:
     parent_operation: str = ""
     told: bool = False
     forked_from: str = ""
+    lineage: str = ""
     steps: int = 0
     spent: int = 0
     granted: int = 0
@@ -187,6 +188,7 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
                 parent_operation=run.parent_operation or "",
                 told=run.parent_told_at is not None,
                 forked_from=str(run.forked_from_id or ""),
+                lineage=str(run.lineage or ""),
                 steps=run.step_number,
                 spent=run.spent_steps,
                 granted=granted(run.budget).steps,

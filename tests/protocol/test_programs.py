@@ -22,7 +22,7 @@ LIVES = int(os.environ.get("AGENTOPS_LIVES", "0"))
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(LIVES * 30 or 300)]
 
-EXAMPLES = 20
+EXAMPLES = 40
 MOVES = 10
 
 
@@ -130,7 +130,7 @@ TOLD = {
         ["COMPENSATE", "LOSE_OUTCOME", "FAIL"],
     ),
     "it is cancelled, and corrected first": (
-        [start("keyed 1", "wait for go"), WORK, do("cancel", 0, True), WORK],
+        [start("keyed 1", "wait for go"), WORK, do("cancel_and_correct", 0), WORK],
         ["WAIT", "COMPENSATE", "CANCEL"],
     ),
     "it is corrected after its end": (
@@ -147,6 +147,10 @@ TOLD = {
     ),
     "a fork goes on from what was done, and repeats nothing": (
         [start("keyed 1", "keyed 1 + keyed 2", "wait for go"), WORK, do("fork", 0, 1), WORK],
+        ["REPLAY", "COMPLETE"],
+    ),
+    "a fork has the same done by others again": (
+        [start("sleep", (CHILD,)), WORK, WORK, WORK, WORK, do("fork", 0, 1), WORK, WORK],
         ["REPLAY", "COMPLETE"],
     ),
     "a stopped worker goes on after another": (
