@@ -1,18 +1,18 @@
 """What a decider is shown of a run's past: the newest of what it learned.
 
-Guarantees: two indexed queries of bounded size, however long the run is; oldest first, in the
+Guarantees: three indexed queries of bounded size, however long the run is; oldest first, in the
 order of steps and of the calls within them, whatever order they ended in; steps that a retry
 took back are left out, and those that a fork inherits are read where they happened.
 
 Does not show timers: that time went by is no news.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Q
 
 from runs.context import TIMED_OUT, WINDOW, Kind, Observed, Received
 from runs.models import AgentRun, ToolObservation, ToolOperation, Wait
@@ -104,19 +104,25 @@ def wait_to_observed(wait: Wait) -> Observed:
     )
 
 
-# A repeat stands and falls with the effect that it was answered with.
-_COMPENSATIONS = ToolOperation.objects.filter(
-    Q(compensates=OuterRef("pk")) | Q(compensates=OuterRef("repeats")),
-    status=OperationStatus.COMMITTED,
-)
-_WORDS = ToolObservation.objects.filter(
-    Q(operation=OuterRef("pk")) | Q(operation=OuterRef("repeats")),
-    verdict=ToolObservation.Verdict.CORRECTED,
-    source=ToolObservation.Source.PERSON,
-)
-_CORRECTED_RUNS = AgentRun.objects.filter(
-    parent_operation=OuterRef("pk"), compensating_since__isnull=False
-)
+def _find_corrected(rows: Sequence[ToolOperation]) -> set[str]:
+    """Which of these had their effect taken back: by a compensation, a person, or in the run
+    that they had started. A repeat stands and falls with what it was answered with."""
+    answers = {row.id: row.repeats_id or row.id for row in rows}
+    effects = list(answers.values())
+    compensations = ToolOperation.objects.filter(
+        compensates__in=effects, status=OperationStatus.COMMITTED
+    )
+    words = ToolObservation.objects.filter(
+        operation__in=effects,
+        verdict=ToolObservation.Verdict.CORRECTED,
+        source=ToolObservation.Source.PERSON,
+    )
+    runs = AgentRun.objects.filter(parent_operation__in=effects, compensating_since__isnull=False)
+    found = compensations.values_list("compensates_id").union(
+        words.values_list("operation_id"), runs.values_list("parent_operation")
+    )
+    corrected = {effect for (effect,) in found}
+    return {name for name, effect in answers.items() if effect in corrected}
 
 
 def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> list[Observed]:
@@ -126,11 +132,9 @@ def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> 
     stands = Q(step__voided_at__isnull=True)
     if forked_at is not None:
         stands |= Q(step__voided_at__gt=forked_at)
-    operations = (
-        ToolOperation.objects.filter(stands, run_id=run_id, settled_at__isnull=False)
-        .annotate(is_corrected=Exists(_COMPENSATIONS) | Exists(_WORDS) | Exists(_CORRECTED_RUNS))
-        .order_by("-step_number", "-ordinal", "-revision")
-    )
+    operations = ToolOperation.objects.filter(
+        stands, run_id=run_id, settled_at__isnull=False
+    ).order_by("-step_number", "-ordinal", "-revision")
     oldest = before_step - WINDOW
     rows = list(operations.filter(step_number__gte=oldest, step_number__lt=before_step)[:WINDOW])
     if len(rows) < WINDOW and oldest > 1:
@@ -138,7 +142,8 @@ def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> 
     waits = Wait.objects.filter(
         stands, run_id=run_id, step_number__lt=before_step, ended_at__isnull=False
     ).order_by("-step_number")
-    seen = [to_observed(row, is_corrected=row.is_corrected) for row in reversed(rows)]
+    corrected = _find_corrected(rows) if rows else set()
+    seen = [to_observed(row, is_corrected=row.id in corrected) for row in reversed(rows)]
     seen += [
         wait_to_observed(wait)
         for wait in waits[:WINDOW]

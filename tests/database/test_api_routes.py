@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 
 from agentops.problems import no_such_address
+from runs import ToolCall
 from runs.access import READ, SCOPES
 from runs.models import AgentRun
 from runs.rest import KernelView
@@ -23,6 +24,7 @@ from tests.database import asking
 from tests.database.approving import asked, held_run, person
 from tests.database.callers import Caller, caller
 from tests.database.controlling import failed
+from tests.database.kit import call_once, drive, scripted_tool
 from tests.database.scheduling import schedule
 from tests.database.stories import Start, uncertain_run
 
@@ -136,7 +138,9 @@ def test_every_answer_is_what_the_schema_says(start: Start) -> None:
     signed, changed, question = asked(start), asked(start), asking.asked(start)
     paused, planned = held_run(start), schedule(agent=run.agent)
     broken, _ = failed(start)
-    effect = broken.operations.get(tool="pay")
+    scripted_tool("done", name="donate")
+    drive(donor := start(decider=call_once(ToolCall("donate")), tools=("donate",)))
+    effect = donor.operations.get()
     AgentRun.objects.filter(id=paused.id).update(paused_at=Now())
     schema = published_schema()
     user = person()

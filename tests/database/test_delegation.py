@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from runs import (
-    Agent,
     Context,
     Decision,
     Delegate,
@@ -22,8 +20,9 @@ from runs.access import operator
 from runs.control import cancel_run
 from runs.delegation import DEEPEST, MOST_CHILDREN, tell_untold_once
 from runs.events import Name
-from runs.models import AgentRun, ToolOperation
+from runs.models import AgentRun
 from runs.state import RunState
+from tests.database.delegating import child_of, children_of, delegate, worker
 from tests.database.kit import (
     ON_DATABASE,
     change,
@@ -38,35 +37,6 @@ from tools.declarations import EffectType
 pytestmark = ON_DATABASE
 
 Start = Callable[..., AgentRun]
-
-
-def child_of(run: AgentRun, n: int = 0) -> AgentRun:
-    return list(AgentRun.objects.filter(parent=run).order_by("parent_operation", "created_at"))[n]
-
-
-def children_of(run: AgentRun) -> list[AgentRun]:
-    places = {one.id: one.ordinal for one in ToolOperation.objects.filter(run=run)}
-    found = AgentRun.objects.filter(parent=run)
-    return sorted(found, key=lambda one: places[one.parent_operation or ""])
-
-
-def worker(decider: Any, name: str = "helper", **options: Any) -> None:
-    Agent(name=name, decider=decider, **options)
-
-
-def ends_as(context: Context) -> Decision:
-    last = context.last
-    assert last is not None
-    return Finish([last.kind, last.tool, str(last.status), last.result, last.error])
-
-
-def delegate(*children: Delegate) -> Callable[[Context], Decision]:
-    def decide(context: Context) -> Decision:
-        if context.step_number > 1:
-            return ends_as(context)
-        return children[0] if len(children) == 1 else DelegateAll(*children)
-
-    return decide
 
 
 def test_the_childs_result_is_what_the_parent_observes(start: Start) -> None:
@@ -238,3 +208,23 @@ def test_a_cancelled_parent_waits_for_a_childs_unknown_effect(start: Start) -> N
     assert child.uncertain
     run.refresh_from_db()
     assert run.state == RunState.WAITING
+
+
+def test_what_is_delegated_anew_takes_the_place_of_what_came_to_nothing(start: Start) -> None:
+    worker(Script(Finish("{input.n}")), name="helper")
+    run = start(
+        decider=lambda context: (
+            DelegateAll(Delegate("helper"), Delegate("helper"))
+            if context.step_number == 1
+            else Delegate("helper")
+        )
+    )
+    drive(run)
+    first, second = children_of(run)
+    cancel_run(actor=operator(), run_id=first.id)
+    drive(first)
+    change("UPDATE runs_agentrun SET input = '{\"n\": 1}' WHERE id = %s", second.id)
+    drive(second)
+    drive(run)
+    third = AgentRun.objects.exclude(id__in=(first.id, second.id)).get(parent=run)
+    assert third.lineage == first.lineage != second.lineage

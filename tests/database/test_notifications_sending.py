@@ -70,6 +70,7 @@ def test_a_webhook_is_signed_and_says_what_where_and_nothing_else(
             "operation_id": payment_of(run).pk,
             "tool": "pay",
             "approval_id": str(notice.approval_id),
+            "question_id": None,
             "status": None,
             "url": f"https://agents.example.com/admin/runs/approval/{notice.approval_id}/change/",
         },

@@ -247,9 +247,9 @@ def test_a_script_does_its_refused_entry_again(start: Start) -> None:
     assert len({call.operation_id for call in ship.calls}) == 2
 
 
-def test_of_eight_retries_at_once_one_is_carried_out(start: Start) -> None:
+def test_of_four_retries_at_once_one_is_carried_out(start: Start) -> None:
     run, _ = failed(start)
-    together = threading.Barrier(8)
+    together = threading.Barrier(4)
     heard: list[object] = []
 
     def request() -> None:
@@ -261,12 +261,12 @@ def test_of_eight_retries_at_once_one_is_carried_out(start: Start) -> None:
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=request) for _ in range(8)]
+    threads = [threading.Thread(target=request) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert heard == ["READY"] * 8
+    assert heard == ["READY"] * 4
     assert asked_of(run) == [("retry", "ann")]
     run.refresh_from_db()
     assert run.voided_steps == 2

@@ -197,7 +197,7 @@ def test_a_step_costs_two_commits_as_any_other(start: Start) -> None:
                 return CallTools(ToolCall(f"pay{steps}"))
             return Finish(None)
 
-        run = start(decider=decide, tools=(f"pay{steps}",))
+        run = start(decider=decide, tools=(f"pay{steps}",), repeats_allowed=100)
         with listening() as heard:
             drive(run)
         assert run.state == RunState.COMPLETED

@@ -22,7 +22,7 @@ LIVES = int(os.environ.get("AGENTOPS_LIVES", "0"))
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(LIVES * 30 or 300)]
 
-EXAMPLES = 40
+EXAMPLES = 20
 MOVES = 10
 
 
