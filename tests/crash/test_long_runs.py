@@ -33,7 +33,7 @@ from tests.processes import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
 
-KINDS: Final = [Name.RUN_CLAIMED, Name.COMMIT_STARTING, Name.COMMIT_DONE, Name.CALL_DONE]
+KINDS: Final = [Name.COMMIT_STARTING, Name.COMMIT_DONE]
 
 
 class Crew:
