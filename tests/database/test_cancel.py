@@ -6,10 +6,12 @@ from uuid import uuid4
 import pytest
 
 from runs import CallTools, Context, Decision, Fail, Finish, ToolCall
+from runs import Script as Plan
 from runs.access import Actor, operator
 from runs.agents import forget_agents
 from runs.commands import cancel_run
 from runs.errors import NotPermitted, UnknownRun, WrongState
+from runs.events import Name
 from runs.lease import claim
 from runs.models import AgentRun, Step, StepAttempt
 from runs.state import OperationStatus, RunState
@@ -19,8 +21,10 @@ from tests.database.kit import (
     ask,
     call_once,
     change,
+    dies_at,
     drive,
     drive_when_due,
+    expire_lease,
     found,
     operation_edges,
     operation_of,
@@ -254,3 +258,24 @@ def test_an_unknown_run_and_an_actor_without_the_scope_are_refused(start: Start)
     run.refresh_from_db()
     assert run.cancel_requested_at is None
     assert change("UPDATE runs_agentrun SET wake_at = wake_at WHERE cancel_requested_by = ''") == 1
+
+
+@pytest.mark.parametrize("moment", [Name.COMMIT_STARTING, Name.COMMIT_DONE], ids=str)
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_a_run_is_cancelled_from_whatever_state_a_crash_left_it_in(
+    start: Start, moment: Name, nth: int
+) -> None:
+    looks = Script(found(7), found(8))
+    pay = scripted_tool(7, 8, look_up=looks)
+    run = start(
+        decider=Plan(ToolCall("pay", amount=1), ToolCall("pay", amount=2), Finish()), tools=("pay",)
+    )
+    with dies_at(moment, nth=nth):
+        drive(run)
+    expire_lease(run)
+    sent = len(pay.calls)
+    cancel_run(actor=ANN, run_id=run.id)
+    for _ in range(3):
+        drive_when_due(run)
+    _is_cancelled(run)
+    assert len(pay.calls) == sent

