@@ -33,7 +33,8 @@ from tests.processes import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
 
-KINDS: Final = [Name.COMMIT_STARTING, Name.COMMIT_DONE]
+# Killed before a commit, a run is where it was after the one before.
+KINDS: Final = [Name.COMMIT_DONE, Name.CALL_DONE]
 
 
 class Crew:
