@@ -8,14 +8,19 @@ Does not say whether an agent is well formed; `checks.py` does, at start.
 
 import hashlib
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Literal
 
+from pydantic import BaseModel
+
 from runs.deciders import Llm, Script
 from runs.errors import UnknownAgent
 from tools.declarations import Limits, Rate
+from tools.errors import UnknownTool
+from tools.registry import get_tool
 
 Decider = Script | Llm | Callable[..., Any]
 
@@ -62,7 +67,8 @@ class Agent:
     `concurrency` is how many of its runs may be at work at one time over all workers;
     `priority` orders its runs among each other (-100 to 100, higher first). After
     `repeats_allowed` equal calls with equal answers in a row a run is paused. `llm_limits` are
-    kept before the decider is asked.
+    kept before the decider is asked. `output` is the model that a final result fits, whoever
+    decides. `constraints` are sentences that every context and every handoff carries whole.
     """
 
     name: str
@@ -77,6 +83,8 @@ class Agent:
     priority: int = 0
     repeats_allowed: int = 5
     llm_limits: LlmLimits | None = None
+    output: type[BaseModel] | None = None
+    constraints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _register(self)
@@ -86,15 +94,21 @@ class Agent:
         match self.decider:
             case Script():
                 return "script"
-            case Llm(model=model):
-                return f"llm {model}"
+            case Llm() as llm:
+                return f"llm {llm.name}"
             case _:
                 return f"function {getattr(self.decider, '__qualname__', 'decider')}"
 
     @property
     def version(self) -> str:
-        """A digest of what decides: name, tools and the decider's own text."""
+        """A digest of what decides: the decider's own text, the tools in their versions, the output
+        and the constraints."""
         return _version_of(self)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What `version` is a digest of, as JSON."""
+        return _content_of(self)
 
 
 class DuplicateAgent(Exception):
@@ -106,7 +120,7 @@ class DuplicateAgent(Exception):
 
 
 _AGENTS: Final[dict[str, Agent]] = {}
-_VERSIONS: Final[dict[str, str]] = {}
+_VERSIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {}
 
 
 def get_agent(name: str) -> Agent:
@@ -136,14 +150,40 @@ def _register(agent: Agent) -> None:
 
 
 def _version_of(agent: Agent) -> str:
-    if agent.name not in _VERSIONS:
-        what = repr((agent.name, agent.tools, _source_of(agent.decider)))
-        _VERSIONS[agent.name] = hashlib.sha256(what.encode()).hexdigest()[:16]
-    return _VERSIONS[agent.name]
+    # Tools register after the agents that name them, and in tests again and again.
+    key = (agent.name, *_tool_versions(agent).values())
+    known, version = _VERSIONS.get(agent.name, ((), ""))
+    if known != key:
+        what = json.dumps(_content_of(agent), sort_keys=True)
+        version = hashlib.sha256(what.encode()).hexdigest()[:16]
+        _VERSIONS[agent.name] = (key, version)
+    return version
+
+
+def _content_of(agent: Agent) -> dict[str, Any]:
+    return {
+        "name": agent.name,
+        "decider": _source_of(agent.decider),
+        "tools": _tool_versions(agent),
+        "output": agent.output.model_json_schema() if agent.output is not None else None,
+        "constraints": list(agent.constraints),
+    }
+
+
+def _tool_versions(agent: Agent) -> dict[str, str]:
+    versions = {}
+    for name in agent.tools:
+        try:
+            versions[name] = get_tool(name).version
+        except UnknownTool:
+            versions[name] = ""
+    return versions
 
 
 def _source_of(decider: Decider) -> str:
-    if isinstance(decider, Script | Llm):
+    if isinstance(decider, Llm):
+        return repr((decider.name, decider))
+    if isinstance(decider, Script):
         return repr(decider)
     try:
         return inspect.getsource(decider)

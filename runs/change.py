@@ -13,7 +13,9 @@ from runs import events
 from runs.models import (
     AgentRun,
     Approval,
+    Handoff,
     Incident,
+    LlmRequest,
     Notice,
     Question,
     ToolObservation,
@@ -42,6 +44,9 @@ class NewDecision:
     decider: str
     agent_version: str
     tool_versions: dict[str, str]
+    prompt_version: str = ""
+    llm_version: str = ""
+    policy_version: str = ""
     # Not written: what the run's count of failures was before this decision was planned.
     failures_before: int = 0
 
@@ -117,6 +122,8 @@ class Change:
     close_step: bool = False
     decision: NewDecision | None = None
     checkpoint: dict[str, Any] | None = None
+    llm_requests: list[LlmRequest] = field(default_factory=list)
+    new_handoff: Handoff | None = None
     new_operations: list[ToolOperation] = field(default_factory=list)
     moved_operations: list[ToolOperation] = field(default_factory=list)
     observations: list[ToolObservation] = field(default_factory=list)

@@ -10,9 +10,12 @@ Does not hold the whole history; that is in the database, and `work.py` reads it
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from runs.state import OperationStatus
+
+if TYPE_CHECKING:
+    from runs.models import LlmRequest
 
 WINDOW = 20
 
@@ -94,6 +97,14 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class BadAnswer:
+    """What was wrong with an answer of this step: `kind` as in `LlmRequest.Problem`."""
+
+    kind: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Context:
     """The input of a decider.
 
@@ -102,6 +113,10 @@ class Context:
     `observations` that were not taken back: what is known to have changed outside. `signals`
     are the newest that were delivered, oldest first. A decider that asks an llm by itself says
     what that used with `context.usage.add(tokens=…, cost_usd=…)`: the run's budget counts it.
+
+    `constraints` are the agent's. `handoff` is the newest artifact that replaces what came before
+    `observations` (JSON of `runs.handoffs.Artifact`). `bad_answers` are those of this step that
+    could not be used, oldest first. `requests` is where whoever asks an llm notes each request.
     """
 
     run_id: str
@@ -113,7 +128,11 @@ class Context:
     signals: tuple[Received, ...] = ()
     position: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    constraints: tuple[str, ...] = ()
+    handoff: Mapping[str, Any] | None = None
+    bad_answers: tuple[BadAnswer, ...] = ()
     usage: Usage = field(default_factory=Usage, compare=False)
+    requests: list["LlmRequest"] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
         if not self.position:

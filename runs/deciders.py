@@ -11,8 +11,10 @@ import asyncio
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, assert_never
+from dataclasses import dataclass, field
+from typing import Any, Literal, assert_never
+
+from django.conf import settings
 
 from runs.context import Context
 from runs.decisions import (
@@ -48,12 +50,50 @@ class Script:
         object.__setattr__(self, "entries", tuple(entries))
 
 
-@dataclass(frozen=True)
-class Llm:
-    """A language model as the decider, by its provider-qualified name."""
+@dataclass(frozen=True, kw_only=True)
+class LlmOptions:
+    """How an llm is asked. Seconds are per request; tokens are the llm's own.
 
-    model: str
+    `fallback` are llms that are asked, in this order, when the first one does not answer.
+    `reasons` asks for a rationale and a confidence with each call. `may` are the decisions it
+    may take beside calling tools and finishing: "ask" (a person, of `ask_groups`), "sleep",
+    "wait_for" (a signal), "compensate". `window_tokens` bounds the recent events that it is
+    shown; when they are full, a handoff replaces them. `result_bytes` is how much of one
+    result it is shown; it reads the rest in parts.
+    """
+
+    fallback: tuple[str, ...] = ()
+    reasons: bool = False
+    may: tuple[Literal["ask", "sleep", "wait_for", "compensate"], ...] = ()
+    ask_groups: tuple[str, ...] = ()
+    max_tokens: int = 4_096
+    temperature: float | None = None
+    seconds: float = 90.0
+    window_tokens: int = 24_000
+    result_bytes: int = 8_000
+
+
+@dataclass(frozen=True, init=False)
+class Llm:
+    """A language model as the decider, by its provider-qualified name.
+
+    Without a name it is the one of `AGENTOPS_LLM`.
+    """
+
+    model: str = ""
     instructions: str = ""
+    options: LlmOptions = field(default_factory=LlmOptions)
+
+    def __init__(self, model: str = "", instructions: str = "", **options: Any) -> None:
+        """`options` are the fields of `LlmOptions`. Raises TypeError for another name."""
+        object.__setattr__(self, "model", model)
+        object.__setattr__(self, "instructions", instructions)
+        object.__setattr__(self, "options", LlmOptions(**options))
+
+    @property
+    def name(self) -> str:
+        """The llm that is asked first; empty where none is named anywhere."""
+        return self.model or str(getattr(settings, "AGENTOPS_LLM", ""))
 
 
 def ask(decider: Any, context: Context) -> Decision:
@@ -61,8 +101,8 @@ def ask(decider: Any, context: Context) -> Decision:
     match decider:
         case Script():
             return _read_script(decider, context)
-        case Llm(model=model):
-            raise DeciderUnavailable(decider=f"llm {model}", why="llm deciders are not served yet")
+        case Llm():
+            raise DeciderUnavailable(decider=f"llm {decider.name}", why="asked by runs.llm alone")
         case _:
             answer = decider(context)
             if inspect.isawaitable(answer):

@@ -12,9 +12,11 @@ from typing import Any, Final, assert_never
 
 from runs import budgets, deciders, decisions, events, flow
 from runs.agents import Agent
+from runs.canonical import build_context
 from runs.change import Change, NewDecision
 from runs.compensation import plan_compensation
 from runs.context import Context, Usage
+from runs.deciders import Llm
 from runs.decisions import (
     Ask,
     CallTools,
@@ -30,8 +32,11 @@ from runs.decisions import (
 )
 from runs.delegation import plan_children
 from runs.endings import fail
+from runs.errors import LlmUnavailable, UnusableAnswer
+from runs.handoffs import hand_off_if_full
 from runs.intents import find_holders
 from runs.lease import margin_seconds
+from runs.llm.asking import ask_llm
 from runs.models import TEXT_LIMIT, NeverSent, ToolOperation
 from runs.planning import plan_operations, tool_versions
 from runs.state import OperationStatus, RunEvent, RunState
@@ -63,20 +68,24 @@ def decide(work: Work, agent: Agent) -> bool:
         return _put_off(work, reserved, wake_in=None if work.is_paused else 0)
     if (wait := _take_turn(work, agent)) is not None:
         return _put_off(work, reserved, wake_in=wait)
-    context = work.context
+    context = build_context(work, agent)
     work.lease.expect(DECIDER_SECONDS + margin_seconds())
     events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
     try:
+        if isinstance(agent.decider, Llm):
+            context = hand_off_if_full(work, agent, context)
         decision, body = _ask(agent, context)
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
         # What it used before it failed may not be all that it used.
         used = _used(context.usage)
         work.spend(work.spent.plus(used.minus(reserved)))
+        work.change.llm_requests += context.requests
         return _decider_failed(work, error)
     finally:
         _give_turn_back(work, agent)
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
     work.spend(work.spent.minus(reserved).plus(_used(context.usage)))
+    work.change.llm_requests += context.requests
     _record(work, agent, decision, body, holders={})
     return True
 
@@ -197,7 +206,10 @@ def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:
     Asked in a thread of its own, as tools are called: one that never answers costs a try,
     and what it does to its database connection does not reach ours.
     """
-    ask = partial(deciders.ask, agent.decider, context)
+    if isinstance(agent.decider, Llm):
+        ask = partial(ask_llm, agent.decider, agent, context)
+    else:
+        ask = partial(deciders.ask, agent.decider, context)
     body = decisions.encode(run_within(ask, seconds=DECIDER_SECONDS))
     check_json(body, field="decision")
     decision = decisions.decode(body, where=f"run {context.run_id} step {context.step_number}")
@@ -208,12 +220,18 @@ def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:
 
 def _decider_failed(work: Work, error: Exception) -> bool:
     reason = bound_text(describe(error), TEXT_LIMIT)
+    if isinstance(error, LlmUnavailable):
+        # Nothing was decided badly: whoever is away is asked again later.
+        work.move(RunEvent.DECIDER_FAILED, reason)
+        work.release(wake_in=error.retry_in or 2.0, attempt_outcome="failed")
+        return False
     _count_failures(work, work.failures + 1)
     if work.failures >= MAX_FAILURES:
         fail(work, f"no decision in {work.failures} tries; the last: {reason}")
         return False
     work.move(RunEvent.DECIDER_FAILED, reason)
-    work.release(wake_in=float(2**work.failures), attempt_outcome="failed")
+    wake_in = 0.0 if isinstance(error, UnusableAnswer) else float(2**work.failures)
+    work.release(wake_in=wake_in, attempt_outcome="failed")
     return False
 
 

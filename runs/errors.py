@@ -24,6 +24,8 @@ RunsError
 ├── RunHeld              a worker holds the run at this moment
 ├── UndecodableDecision  a stored decision has an unknown form
 ├── DeciderUnavailable   the agent's decider cannot be asked here
+├── LlmUnavailable       no llm answered: it is asked again later
+├── UnusableAnswer       an llm answered what makes no decision
 ├── SignatureGone        a signature that a change would spend can be spent no more
 ├── IntentTaken          another operation holds the intent of a planned one
 ├── UnknownSchedule      no schedule of that name
@@ -183,6 +185,22 @@ class DeciderUnavailable(RunsError):
     def __init__(self, *, decider: str, why: str) -> None:
         self.decider, self.why = decider, why
         super().__init__(f"{decider} cannot decide: {why}.")
+
+
+class LlmUnavailable(RunsError):
+    """`retry_in` is when the provider wants to be asked again, in seconds, if it said so."""
+
+    def __init__(self, *, llm: str, why: str, retry_in: float | None = None) -> None:
+        self.llm, self.why, self.retry_in = llm, why, retry_in
+        super().__init__(f"llm {llm} did not answer: {why}.")
+
+
+class UnusableAnswer(RunsError):
+    """`kind` is one of `LlmRequest.Problem`; `detail` is what the llm is told of it."""
+
+    def __init__(self, *, llm: str, kind: str, detail: str) -> None:
+        self.llm, self.kind, self.detail = llm, kind, detail
+        super().__init__(f"llm {llm} gave no usable answer ({kind}): {detail}.")
 
 
 class InsideTransaction(RunsError):

@@ -88,6 +88,7 @@ class Claimed:
 _COLUMNS: Final = (
     "id",
     "agent",
+    "agent_version",
     "state",
     "objective",
     "input",

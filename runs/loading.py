@@ -40,6 +40,7 @@ def begin(claimed: Claimed) -> Work:
         lease=claimed.lease,
         run_id=row["id"],
         agent=row["agent"],
+        agent_version=row["agent_version"],
         objective=row["objective"],
         input=row["input"],
         labels=row["labels"],

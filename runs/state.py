@@ -45,6 +45,7 @@ class RunEvent(StrEnum):
     CREATE = "CREATE"
     OPEN_STEP = "OPEN_STEP"
     RESUME = "RESUME"
+    MIGRATE = "MIGRATE"
     TAKE_OVER = "TAKE_OVER"
     DECIDER_FAILED = "DECIDER_FAILED"
     RECORD_DECISION = "RECORD_DECISION"
@@ -99,6 +100,13 @@ _S, _O = OperationStatus, OperationEvent
 RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]] = {
     (None, _E.CREATE): (_R.READY, "the goal is durable and due now"),
     (_R.READY, _E.OPEN_STEP): (_R.DECIDING, "a lease holder opens the next step"),
+    # Another version of the agent decides from here on; the state itself does not move.
+    (_R.READY, _E.MIGRATE): (_R.READY, "another version of its agent opens the next step"),
+    (_R.DECIDING, _E.MIGRATE): (_R.DECIDING, "another version of its agent decides this step"),
+    (_R.WAITING_FOR_APPROVAL, _E.MIGRATE): (
+        _R.WAITING_FOR_APPROVAL,
+        "another version of its agent has the call signed anew",
+    ),
     # A new attempt continues from what is recorded; the state itself does not move.
     (_R.READY, _E.RESUME): (_R.READY, "a person lets it go on after a pause"),
     (_R.DECIDING, _E.RESUME): (_R.DECIDING, "nothing was recorded: ask the decider again"),

@@ -23,6 +23,7 @@ from runs.statement_approvals import (
     add_notice,
     ended_approval_part,
 )
+from runs.statement_llm import add_handoff, add_llm_request
 from runs.statement_run import run_part
 from runs.statement_values import encode_json, text_array
 from runs.statement_waits import add_child, add_question, add_wait, end_wait
@@ -104,6 +105,10 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         add_child(n, child, parts, values)
     for n, notice in enumerate(change.notices):
         add_notice(n, notice, parts, values)
+    for n, request in enumerate(change.llm_requests):
+        add_llm_request(n, request, parts, values)
+    if change.new_handoff is not None:
+        add_handoff(change.new_handoff, parts, values)
     if change.edges:
         _add_edges(change.edges, parts, values)
     answer = f"""
@@ -169,13 +174,18 @@ def _add_decision(decision: NewDecision, parts: list[str], values: dict[str, Any
         "decider": decision.decider,
         "agent_version": decision.agent_version,
         "tool_versions": encode_json(decision.tool_versions),
+        "prompt_version": decision.prompt_version,
+        "llm_version": decision.llm_version,
+        "policy_version": decision.policy_version,
     }
     parts.append("""decided AS (
         INSERT INTO runs_modeldecision
-            (step_id, run_id, fence_token, kind, body, decider, agent_version, tool_versions)
+            (step_id, run_id, fence_token, kind, body, decider, agent_version, tool_versions,
+             prompt_version, llm_version, policy_version)
         SELECT %(step)s::bigint, held.id, held.fence_token, %(decision_kind)s::text,
                %(decision_body)s::jsonb, %(decider)s::text, %(agent_version)s::text,
-               %(tool_versions)s::jsonb
+               %(tool_versions)s::jsonb, %(prompt_version)s::text, %(llm_version)s::text,
+               %(policy_version)s::text
         FROM held)""")
 
 
@@ -188,6 +198,7 @@ _IDENTITY: Final = {
     "revision": "int",
     "tool": "text",
     "tool_version": "text",
+    "arguments_version": "text",
     "effect_type": "text",
     "provider": "text",
     "account": "text",

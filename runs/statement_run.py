@@ -68,6 +68,7 @@ _MERGED: Final = {
 
 _RUN_TYPES: Final = {
     "state": "text",
+    "agent_version": "text",
     "step_number": "int",
     "failures": "int",
     "setbacks": "int",

@@ -132,6 +132,7 @@ OPERATION_IDENTITY: Final = (
     "revision",
     "tool",
     "tool_version",
+    "arguments_version",
     "effect_type",
     "provider",
     "account",

@@ -8,7 +8,6 @@ Does not decide what to do next; `engine.py` does.
 
 import time
 from collections import deque
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,9 +20,9 @@ from runs import events
 from runs.budgets import Spent
 from runs.change import Change, Edge, Release
 from runs.commit import Written, commit_if_held, read_back, require_no_transaction, write_if_held
-from runs.context import WINDOW, Context, Observed
+from runs.context import Observed
 from runs.decisions import Decision
-from runs.history import Origin, load_window, to_received
+from runs.history import Origin
 from runs.lease import Lease
 from runs.models import (
     TEXT_LIMIT,
@@ -71,6 +70,8 @@ class Work:
     lease: Lease
     run_id: UUID
     agent: str
+    # Pinned: the version that decides for the run.
+    agent_version: str
     objective: str
     input: Any
     created_at: datetime
@@ -139,23 +140,6 @@ class Work:
     def position(self) -> int:
         """The open step's place in the plan, from 1."""
         return self.step_number - self.voided_steps + self.inherited_steps
-
-    @property
-    def context(self) -> Context:
-        if self.window is None:
-            seen = load_window(run_id=self.run_id, before_step=self.step_number, origin=self.origin)
-            self.window = deque(seen, maxlen=WINDOW)
-        return Context(
-            run_id=str(self.run_id),
-            agent=self.agent,
-            objective=self.objective,
-            input=deepcopy(self.input),
-            labels=dict(self.labels),
-            step_number=self.step_number,
-            position=self.position,
-            observations=tuple(self.window),
-            signals=to_received(self.window),
-        )
 
     def move(self, event: RunEvent, reason: str = "") -> None:
         """Plan the run's edge; raises `IllegalTransition` before anything is written."""

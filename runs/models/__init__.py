@@ -12,11 +12,13 @@ from runs.models.approvals import Approval, Notice
 from runs.models.control import ControlRequest
 from runs.models.flow import FlowLimit
 from runs.models.journal import Transition
+from runs.models.llm import Handoff, LlmRequest
 from runs.models.operations import Incident, NeverSent, ToolObservation, ToolOperation
 from runs.models.runs import AgentRun, Checkpoint, ModelDecision, Step, StepAttempt
 from runs.models.schedules import SCHEDULE_NAME, Schedule
 from runs.models.shared import NAME, TEXT_LIMIT
 from runs.models.upkeep import Sweep, Worker
+from runs.models.versions import Definition, Release
 from runs.models.waits import Question, Signal, Wait
 
 __all__ = [
@@ -27,12 +29,16 @@ __all__ = [
     "Approval",
     "Checkpoint",
     "ControlRequest",
+    "Definition",
     "FlowLimit",
+    "Handoff",
     "Incident",
+    "LlmRequest",
     "ModelDecision",
     "NeverSent",
     "Notice",
     "Question",
+    "Release",
     "Schedule",
     "Signal",
     "Step",

@@ -49,6 +49,9 @@ class ToolOperation(models.Model):
     status = models.CharField(max_length=32, choices=choices(OperationStatus))
     tool = models.CharField(max_length=NAME)
     tool_version = models.CharField(max_length=64, blank=True)
+    arguments_version = models.CharField(
+        max_length=64, blank=True, help_text="of the schema that they fit"
+    )
     effect_type = models.CharField(max_length=32, blank=True)
     provider = models.CharField(max_length=NAME, blank=True)
     account = models.CharField(max_length=NAME, blank=True)

@@ -229,6 +229,13 @@ class ModelDecision(models.Model):
     decider = models.CharField(max_length=NAME)
     agent_version = models.CharField(max_length=64)
     tool_versions = models.JSONField(default=dict)
+    prompt_version = models.CharField(max_length=64, db_default="", blank=True)
+    llm_version = models.CharField(
+        max_length=NAME, db_default="", blank=True, help_text="the llm, as it answered"
+    )
+    policy_version = models.CharField(
+        max_length=64, db_default="", blank=True, help_text="of the policies in force"
+    )
     recorded_at = models.DateTimeField(db_default=Now())
 
     class Meta:

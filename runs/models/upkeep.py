@@ -6,6 +6,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from runs.models.shared import NAME
+from runs.models.versions import Release
 
 
 class Worker(models.Model):
@@ -25,6 +26,14 @@ class Worker(models.Model):
     pid = models.IntegerField()
     pid_started = models.BigIntegerField(
         null=True, help_text="the kernel's start time of the process, in clock ticks after boot"
+    )
+    release = models.ForeignKey(
+        Release,
+        models.PROTECT,
+        null=True,
+        related_name="workers",
+        db_index=False,
+        help_text="what it serves",
     )
     started_at = models.DateTimeField(db_default=Now())
     last_seen_at = models.DateTimeField(db_default=Now())
