@@ -3,6 +3,7 @@
 
 PYTHON ?=
 ARGS ?=
+LLM ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest
@@ -11,11 +12,14 @@ BENCH := $(VENV)/bench
 TOOLS := $(VENV)/tools
 
 MAKEFLAGS += --no-print-directory
+# The tests start hundreds of programs: none of them compiles again what another one has.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo up test check bench format lock
 
 help:
 	@echo 'make demo          install, start everything, tell the story; EXIT=1 ends with it'
+	@echo '                   LLM=openai:gpt-5-mini has an llm decide (OPENAI_API_KEY)'
 	@echo 'make up            install, run the stack with your agents (AGENTOPS_APPS)'
 	@echo 'make test          install, run the tests; ARGS="-k lease" is passed on to pytest'
 	@echo 'make check         what CI runs: format, lint, types, imports, migrations, tests'
@@ -25,7 +29,7 @@ help:
 	@echo 'PYTHON=python3.12  chooses the Python that .venv is made with'
 
 demo: $(VENV)/.runtime
-	@exec $(BIN)/python manage.py demo $(if $(filter 1 yes true,$(EXIT)),--exit) $(ARGS)
+	@exec $(BIN)/python manage.py demo $(if $(filter 1 yes true,$(EXIT)),--exit) $(LLM:%=--llm %) $(ARGS)
 
 up: $(VENV)/.runtime
 	@exec $(BIN)/python manage.py up $(ARGS)
@@ -40,7 +44,7 @@ WITH_SERVERS = $(BIN)/python -m agentops.embedded
 # programs to start, which a busy machine would disturb. Whole stacks are started alone.
 # What is not named waits. The longest files come first, so that none of them is begun last.
 COMPUTING = tests/database tests/unit tests/protocol tests/architecture
-ALONE = tests/acceptance/test_demo.py tests/acceptance/test_up.py
+ALONE = tests/acceptance/test_demo.py tests/acceptance/test_demo_llm.py tests/acceptance/test_up.py
 LONGEST = tests/crash tests/conformance
 OTHERS = $(patsubst tests/%/__init__.py,tests/%,$(sort $(wildcard tests/*/__init__.py)))
 WAITING = $(LONGEST) $(filter-out $(LONGEST) $(COMPUTING),$(OTHERS)) $(ALONE:%=--ignore=%)

@@ -19,6 +19,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register, run
 from django.core.management.base import SystemCheckError
 
 from agentops.notifications import checks as notifications
+from runs.checks_llm import find_name_problem
 
 PREFIX: Final = "AGENTOPS_"
 
@@ -54,12 +55,12 @@ _TEXTS: Final = (
     "AGENTOPS_APPS",
     "AGENTOPS_DATA_DIR",
     "AGENTOPS_DEBUG",
+    "AGENTOPS_LLM",
     "AGENTOPS_SECRET_KEY",
     *notifications.TEXTS,
 )
 # Part of the published settings, but nothing reads them in this version.
 _NOT_SERVED: Final = {
-    "AGENTOPS_LLM": "llm deciders",
     "AGENTOPS_PAYLOAD_KEYS": "encryption at rest",
 }
 NAMES: Final = sorted({name for name in _NUMBERS if name.startswith(PREFIX)} | {*_TEXTS})
@@ -99,6 +100,7 @@ def judge(environment: Mapping[str, str]) -> list[CheckMessage]:
         *_numbers(given),
         *_together(given),
         *_debugging(given),
+        *_llm(given),
         *notifications.judge(given),
         *_missing_apps(),
     ]
@@ -229,6 +231,11 @@ def _debugging(given: Mapping[str, str]) -> list[CheckMessage]:
             )
         ]
     return []
+
+
+def _llm(given: Mapping[str, str]) -> list[CheckMessage]:
+    problem = find_name_problem(given["AGENTOPS_LLM"]) if "AGENTOPS_LLM" in given else ""
+    return [Error(f"AGENTOPS_LLM: {problem}", id="agentops.E008")] if problem else []
 
 
 def _number(text: str) -> float | None:

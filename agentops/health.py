@@ -3,7 +3,8 @@
 Guarantees: `/healthz` asks nobody, so a database that is away does not get the web
 process killed; `/readyz` names each part, and is 503 unless runs started now would
 go on: the database answers, the broker answers, and sweeps are fresh. Sweeps run
-on workers, so a fresh one shows that a worker works.
+on workers, so a fresh one shows that a worker works. Runs that no worker goes on with are told
+of, and leave it ready: what is started now is not kept from going on by them.
 
 Does not say why a part fails beyond the kind of error: the address is open to all.
 """
@@ -23,6 +24,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from runs.models import Sweep
+from runs.unserved import find_unserved
 
 # Those that beat asks for as often as for each other.
 SWEEPS: Final = ("due runs", "approvals", "schedules")
@@ -66,6 +68,7 @@ def check_parts() -> dict[str, Part]:
         "database": _checked(_database),
         "broker": _checked(_broker),
         "sweeps": _checked(_sweeps),
+        "versions": _checked(_versions),
     }
 
 
@@ -110,4 +113,16 @@ def _sweeps() -> Part:
     return Part(
         ok=fresh,
         detail=f"a worker ran the last one of {name} {age.total_seconds():.1f} s ago{limit}",
+    )
+
+
+def _versions() -> Part:
+    """The runs whose version nobody serves. The address is open to all: a number, no names."""
+    runs = sum(one.runs for one in find_unserved())
+    if not runs:
+        return Part(ok=True, detail="every active run is served by a worker")
+    return Part(
+        ok=True,
+        detail=f"{runs} active {'run is' if runs == 1 else 'runs are'} served by no worker: "
+        "`manage.py doctor` names the versions",
     )

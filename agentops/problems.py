@@ -121,6 +121,7 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     approvals.AlreadyDecided: Kind(HTTPStatus.CONFLICT, "already-decided", "It is decided"),
     approvals.RanOut: Kind(HTTPStatus.CONFLICT, "ran-out", "The time to decide is over"),
     approvals.Superseded: Kind(HTTPStatus.CONFLICT, "superseded", "It was asked anew"),
+    approvals.ToolChanged: Kind(HTTPStatus.CONFLICT, "tool-changed", "It no longer fits its tool"),
     approvals.AlreadySigned: Kind(HTTPStatus.CONFLICT, "already-signed", "You have signed it"),
     approvals.EventSeen: Kind(HTTPStatus.CONFLICT, "event-seen", "The word was heard before"),
     tools.KeyInFlight: Kind(

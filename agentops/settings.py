@@ -36,6 +36,8 @@ def _number(name: str, default: float) -> float:
 
 AGENTOPS_DATA_DIR = Path(_env("AGENTOPS_DATA_DIR", str(BASE_DIR / ".agentops"))).absolute()
 AGENTOPS_APPS = [name.strip() for name in _env("AGENTOPS_APPS", "").split(",") if name.strip()]
+# For agents that name no llm themselves.
+AGENTOPS_LLM = _env("AGENTOPS_LLM", "")
 AGENTOPS_LEASE_SECONDS = _number("AGENTOPS_LEASE_SECONDS", 30.0)
 AGENTOPS_SWEEP_SECONDS = _number("AGENTOPS_SWEEP_SECONDS", 1.0)
 AGENTOPS_WORKER_CONCURRENCY = int(_number("AGENTOPS_WORKER_CONCURRENCY", 8))

@@ -57,9 +57,13 @@ SECTIONS: Final = {
         Entry("Steps", "format_list_numbered", "runs.step"),
         Entry("Attempts", "replay", "runs.stepattempt"),
         Entry("Decisions", "alt_route", "runs.modeldecision"),
+        Entry("Llm requests", "forum", "runs.llmrequest"),
+        Entry("Handoffs", "compress", "runs.handoff"),
         Entry("Observations", "visibility", "runs.toolobservation"),
         Entry("Checkpoints", "flag", "runs.checkpoint"),
         Entry("Workers", "dns", "runs.worker"),
+        Entry("Versions", "history", "runs.definition"),
+        Entry("Releases", "deployed_code", "runs.release"),
     ],
     "Access": [
         Entry("Users", "person", "auth.user"),

@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from agentops import (
     health,
+    metrics,
     openapi,  # noqa: F401  describes tokens in the schema
     problems,
 )
@@ -14,6 +15,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
+    path("metrics", metrics.metrics, name="metrics"),
     path("api/v1/", include("runs.urls")),
     path("api/v1/", include("approvals.urls")),
     path("api/v1/schema/", SpectacularAPIView.as_view(), name="schema"),

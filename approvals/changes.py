@@ -10,11 +10,14 @@ Does not decide whether the change is allowed: policy judges it as a new action.
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from runs.argument_versions import is_outdated
 from runs.errors import InvalidInput
 from runs.models import ToolOperation
 from runs.sensitive import names_of_operation
+from tools.canonical import canonical_json
 from tools.redaction import REDACTED, redact
 from tools.registry import get_tool
+from tools.spec import ToolSpec
 
 
 def changed_arguments(operation: ToolOperation, proposed: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,13 +33,19 @@ def changed_arguments(operation: ToolOperation, proposed: Mapping[str, Any]) -> 
     hidden = {name.casefold() for name in names_of_operation(operation)}
     whole = _restore(proposed, operation.arguments, hidden, at="arguments") if hidden else proposed
     arguments = spec.validate(whole)
-    if spec.means_the_same(arguments, operation.arguments):
+    if _is_unchanged(operation, arguments, spec):
         raise InvalidInput(
             field="arguments",
             value="what was asked for",
             fix="Change something, or approve or deny what was asked for.",
         )
     return arguments
+
+
+def _is_unchanged(operation: ToolOperation, arguments: dict[str, Any], spec: ToolSpec) -> bool:
+    if is_outdated(operation, spec):
+        return canonical_json(arguments) == canonical_json(operation.arguments)
+    return spec.means_the_same(arguments, operation.arguments)
 
 
 def _restore(proposed: Any, original: Any, hidden: Collection[str], *, at: str) -> Any:

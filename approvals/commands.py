@@ -28,6 +28,7 @@ from approvals.errors import (
     EventSeen,
     RanOut,
     Superseded,
+    ToolChanged,
     UnknownApproval,
 )
 from approvals.models import EVENT_ID, Verdict
@@ -35,6 +36,7 @@ from approvals.quorum import Missing, Signer, find_missing
 from runs.access import APPROVALS_DECIDE, Actor
 from runs.errors import InvalidInput
 from runs.models import NAME, TEXT_LIMIT, AgentRun, Approval, Notice
+from runs.renewal import find_unsendable
 from runs.sensitive import without_secrets
 from runs.wake import make_due
 from tools.canonical import check_json
@@ -74,6 +76,8 @@ def decide(
         approval, person = _open(actor=actor, user=user, approval_id=approval_id)
         _require_open(approval, fingerprint=fingerprint)
         _require_new(approval, person, event_id=event_id)
+        if verdict == "approve":
+            _require_sendable(approval)
         _sign(approval, person, word)
         if verdict == "deny":
             _close(approval, Approval.Status.DENIED, person=person, word=word)
@@ -220,6 +224,12 @@ def _require_new(approval: Approval, person: Person, *, event_id: str) -> None:
             raise AlreadySigned(approval_id=str(approval.id), person=person.name)
         if event_id and heard.event_id == event_id:
             raise EventSeen(approval_id=str(approval.id), event_id=event_id)
+
+
+def _require_sendable(approval: Approval) -> None:
+    operation = approval.operation
+    if misfit := find_unsendable(operation):
+        raise ToolChanged(approval_id=str(approval.id), tool=operation.tool, misfit=misfit)
 
 
 def _sign(approval: Approval, person: Person, word: _Words) -> None:

@@ -21,6 +21,7 @@ ApprovalError
     ├── AlreadyDecided      approved, denied or cancelled
     ├── RanOut              the time to decide is over; nobody refused
     ├── Superseded          it was asked anew, or other arguments were proposed
+    ├── ToolChanged         its arguments do not fit the tool any more: signed, nothing is sent
     ├── AlreadySigned       this person has signed it
     └── EventSeen           this event id was heard before
 
@@ -248,6 +249,17 @@ class Superseded(TooLate):
             approval_id=approval_id,
             value=newer or "superseded",
             fix=f"Look at approval {newer}." if newer else "Look at the run as it is now.",
+        )
+
+
+class ToolChanged(TooLate):
+    def __init__(self, *, approval_id: str, tool: str, misfit: str) -> None:
+        self.tool, self.misfit = tool, misfit
+        super().__init__(
+            f"What approval {approval_id} asks for cannot be sent as it stands: {misfit}",
+            approval_id=approval_id,
+            value=tool,
+            fix="Propose arguments that fit, or deny it.",
         )
 
 

@@ -9,12 +9,10 @@ Does not show what an llm wrote: a description is in the words of the tool.
 
 from approvals import shapes
 from approvals.commands import read_missing
+from runs.argument_versions import describe_stored
 from runs.models import Approval
 from runs.sensitive import names_of_operation, without_secrets
-from tools.describing import describe_call
-from tools.errors import UnknownTool
 from tools.redaction import redact, scrub
-from tools.registry import get_tool
 
 
 def present_approval(approval: Approval) -> shapes.Approval:
@@ -76,10 +74,5 @@ def present_approval(approval: Approval) -> shapes.Approval:
 
 
 def describe(approval: Approval) -> str:
-    """The action in the words of its tool; empty where the tool has none, or is not here."""
-    operation = approval.operation
-    try:
-        said = describe_call(get_tool(operation.tool), operation.arguments)
-    except UnknownTool:
-        return ""
-    return without_secrets(said, operation)
+    """The action in the words of its tool; empty where it has none for these arguments."""
+    return without_secrets(describe_stored(approval.operation), approval.operation)

@@ -23,6 +23,8 @@ from tools.errors import UnknownTool
 from tools.registry import get_tool
 
 Decider = Script | Llm | Callable[..., Any]
+# The tool of `runs.tools` with which an llm reads what it was shown in part.
+READ_RESULT: Final = "read_result"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class LlmLimits:
-    """How much one llm is asked at most, over all workers and all agents that name it."""
+    """How much one llm is asked at most, over all workers and all agents that name it.
+
+    A decision counts once: the one or two requests of a handoff, now and then, are beside it, and
+    an llm that is asked in place of this one has no limits of its own.
+    """
 
     llm: str
     rate: Rate | None = None
@@ -98,6 +104,11 @@ class Agent:
                 return f"llm {llm.name}"
             case _:
                 return f"function {getattr(self.decider, '__qualname__', 'decider')}"
+
+    @property
+    def allowed_tools(self) -> tuple[str, ...]:
+        """What its decisions may call: its tools, and what every llm may read with."""
+        return (*self.tools, READ_RESULT) if isinstance(self.decider, Llm) else self.tools
 
     @property
     def version(self) -> str:
@@ -172,7 +183,7 @@ def _content_of(agent: Agent) -> dict[str, Any]:
 
 def _tool_versions(agent: Agent) -> dict[str, str]:
     versions = {}
-    for name in agent.tools:
+    for name in agent.allowed_tools:
         try:
             versions[name] = get_tool(name).version
         except UnknownTool:

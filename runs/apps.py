@@ -7,7 +7,12 @@ class RunsConfig(AppConfig):
     verbose_name = "Runs"
 
     def ready(self) -> None:
-        from runs import checks, checks_budgets, checks_flow  # noqa: F401  registers the system checks
+        from runs import (  # noqa: F401  registers the system checks
+            checks,
+            checks_budgets,
+            checks_flow,
+            checks_llm,
+        )
 
         # `tools` was discovered by its own app, which is ready before this one.
         autodiscover_modules("agents")

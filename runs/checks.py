@@ -7,7 +7,6 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Warning, register
 
 from runs.agents import Agent, all_agents
-from runs.deciders import Llm
 from tools.errors import UnknownTool
 from tools.registry import get_tool
 from tools.spec import ToolSpec
@@ -15,7 +14,7 @@ from tools.spec import ToolSpec
 
 @register
 def check_agents(**_: Any) -> list[CheckMessage]:
-    """Every tool an agent names exists, its decider can be asked, and its pivots are known."""
+    """Every tool an agent names exists, and its pivots are known."""
     found: list[CheckMessage] = []
     for agent in all_agents():
         for name in agent.tools:
@@ -31,14 +30,6 @@ def check_agents(**_: Any) -> list[CheckMessage]:
                 )
         if agent.on_failure == "compensate":
             found += [_warn_of_pivot(agent, spec) for spec in _find_pivots(agent)]
-        if isinstance(agent.decider, Llm):
-            found.append(
-                Warning(
-                    f"Agent {agent.name!r} decides with an llm, which is not served yet.",
-                    hint="Use a Script or a function until it is.",
-                    id="runs.W001",
-                )
-            )
     return found
 
 

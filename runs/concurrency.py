@@ -53,7 +53,7 @@ def agent_limits() -> dict[str, int]:
 
 
 def claim_within(
-    statement: str, values: list[Any], *, run_id: UUID, limits: Mapping[str, int]
+    statement: str, values: Mapping[str, Any], *, run_id: UUID, limits: Mapping[str, int]
 ) -> tuple[Any, ...] | None:
     """What `statement`, a claim of the run, returns; None where its agent is at its limit.
 

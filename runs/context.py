@@ -39,7 +39,7 @@ class Observed:
     `status` is COMMITTED, REJECTED (`error` says why) or CANCELLED (never sent). `repeats`
     is the operation whose recorded result this is, where the call repeated its intent and
     nothing was sent; else empty. `never_sent` says why a CANCELLED call was: "denied" by a
-    person, "expired" before anybody decided, "changed" into another that a person proposed,
+    person, "expired" before anybody decided, "changed" into another with other arguments,
     "refused" by policy, "invalid", "repeat", "given_up" or "cancelled".
     """
 
@@ -57,6 +57,8 @@ class Observed:
     kind: Kind = "call"
     author: str = ""
     corrected: bool = False
+    # Names that were sensitive when it was recorded, for whoever shows it to somebody.
+    sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     @property
     def timed_out(self) -> bool:
@@ -115,8 +117,9 @@ class Context:
     what that used with `context.usage.add(tokens=…, cost_usd=…)`: the run's budget counts it.
 
     `constraints` are the agent's. `handoff` is the newest artifact that replaces what came before
-    `observations` (JSON of `runs.handoffs.Artifact`). `bad_answers` are those of this step that
+    `observations` (JSON of `runs.artifact.Artifact`). `bad_answers` are those of this step that
     could not be used, oldest first. `requests` is where whoever asks an llm notes each request.
+    `state` is what an llm is shown of the rows beside `observations`: JSON of `runs.canonical`.
     """
 
     run_id: str
@@ -131,6 +134,7 @@ class Context:
     constraints: tuple[str, ...] = ()
     handoff: Mapping[str, Any] | None = None
     bad_answers: tuple[BadAnswer, ...] = ()
+    state: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage, compare=False)
     requests: list["LlmRequest"] = field(default_factory=list, compare=False)
 

@@ -10,9 +10,9 @@ Does not record anything: an answer counts once `commit.py` has stored it.
 import asyncio
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, assert_never
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, assert_never, get_args
 
 from django.conf import settings
 
@@ -31,6 +31,14 @@ from runs.decisions import (
     WaitFor,
 )
 from runs.errors import DeciderUnavailable
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+# An llm by its provider-qualified name, or as Pydantic AI's own model with a client of its own.
+Named: TypeAlias = "str | Model[Any]"
+May: TypeAlias = Literal["ask", "sleep", "wait_for", "compensate"]
+MOST_OF_AN_OPTION: Final = 10_000_000
 
 _WHOLE = re.compile(r"\{([a-z_]+(?:\.[\w-]+)*)\}")
 
@@ -62,9 +70,9 @@ class LlmOptions:
     result it is shown; it reads the rest in parts.
     """
 
-    fallback: tuple[str, ...] = ()
+    fallback: tuple[Named, ...] = ()
     reasons: bool = False
-    may: tuple[Literal["ask", "sleep", "wait_for", "compensate"], ...] = ()
+    may: tuple[May, ...] = ()
     ask_groups: tuple[str, ...] = ()
     max_tokens: int = 4_096
     temperature: float | None = None
@@ -72,28 +80,75 @@ class LlmOptions:
     window_tokens: int = 24_000
     result_bytes: int = 8_000
 
+    def __post_init__(self) -> None:
+        # A text is one llm, or one group, and not its letters.
+        for name in ("fallback", "may", "ask_groups"):
+            given = getattr(self, name)
+            alone = isinstance(given, str) or not isinstance(given, Iterable)
+            object.__setattr__(self, name, (given,) if alone else tuple(given))
+        if unknown := set(self.may) - set(get_args(May)):
+            raise ValueError(f"may: {min(unknown)!r} is none of {', '.join(get_args(May))}")
+        for name in ("max_tokens", "seconds", "window_tokens", "result_bytes"):
+            if not 0 < getattr(self, name) <= MOST_OF_AN_OPTION:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; give more than 0 and at most "
+                    f"{MOST_OF_AN_OPTION:,}"
+                )
 
-@dataclass(frozen=True, init=False)
+    @property
+    def content(self) -> dict[str, Any]:
+        """What differs from the defaults: an option that is added changes no agent's version."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain["fallback"] = tuple(name_of(named) for named in self.fallback)
+        defaults = {one.name: one.default for one in fields(self)}
+        return {name: value for name, value in plain.items() if value != defaults[name]}
+
+
+@dataclass(frozen=True, init=False, repr=False)
 class Llm:
-    """A language model as the decider, by its provider-qualified name.
+    """A language model as the decider: by its provider-qualified name, such as
+    "openai:gpt-5-mini", or as a model of Pydantic AI, with a client of your own.
 
-    Without a name it is the one of `AGENTOPS_LLM`.
+    Without one it is the llm of `AGENTOPS_LLM`.
     """
 
-    model: str = ""
+    model: Named = ""
     instructions: str = ""
     options: LlmOptions = field(default_factory=LlmOptions)
 
-    def __init__(self, model: str = "", instructions: str = "", **options: Any) -> None:
+    def __init__(self, model: Named = "", instructions: str = "", **options: Any) -> None:
         """`options` are the fields of `LlmOptions`. Raises TypeError for another name."""
+        if not isinstance(model, str) and not hasattr(model, "model_id"):
+            raise TypeError(
+                "an llm is a name, as in openai:gpt-5-mini, or a model of Pydantic AI, "
+                f"not {model!r:.80}"
+            )
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "instructions", instructions)
         object.__setattr__(self, "options", LlmOptions(**options))
 
     @property
-    def name(self) -> str:
+    def named(self) -> Named:
         """The llm that is asked first; empty where none is named anywhere."""
         return self.model or str(getattr(settings, "AGENTOPS_LLM", ""))
+
+    @property
+    def name(self) -> str:
+        return name_of(self.named)
+
+    @property
+    def in_turn(self) -> tuple[Named, ...]:
+        """Whom to ask: the next one where one does not answer."""
+        return (self.named, *self.options.fallback)
+
+    def __repr__(self) -> str:
+        # What an agent's version is made of: the same in every process.
+        return f"Llm({self.name!r}, {self.instructions!r}, **{self.options.content!r})"
+
+
+def name_of(named: Named) -> str:
+    """A model of Pydantic AI is named as its provider and it are called there."""
+    return named if isinstance(named, str) else str(named.model_id)
 
 
 def ask(decider: Any, context: Context) -> Decision:
@@ -152,8 +207,9 @@ def _read_script(script: Script, context: Context) -> Decision:
     match script.entries[context.position - 1]:
         case ToolCall() as call:
             return CallTools(_fill_call(call, names))
-        case CallTools(calls):
-            return CallTools(*(_fill_call(call, names) for call in calls))
+        case CallTools(calls, rationale, confidence):
+            filled = (_fill_call(call, names) for call in calls)
+            return CallTools(*filled, rationale=rationale, confidence=confidence)
         case Finish(result):
             return Finish(_fill(result, names))
         case Fail(reason):
@@ -176,7 +232,8 @@ def _fill_child(child: Delegate, names: Mapping[str, Any]) -> Delegate:
 
 
 def _fill_call(call: ToolCall, names: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(call.tool, **_fill(dict(call.arguments), names))
+    filled = ToolCall(call.tool, **_fill(dict(call.arguments), names))
+    return filled.because(call.rationale, confidence=call.confidence)
 
 
 def _fill(value: Any, names: Mapping[str, Any]) -> Any:

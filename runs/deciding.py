@@ -7,6 +7,7 @@ Does not carry anything out: `engine.py` does.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, assert_never
 
@@ -15,9 +16,10 @@ from runs.agents import Agent
 from runs.canonical import build_context
 from runs.change import Change, NewDecision
 from runs.compensation import plan_compensation
-from runs.context import Context, Usage
+from runs.context import Context
 from runs.deciders import Llm
 from runs.decisions import (
+    MOST_CALLS,
     Ask,
     CallTools,
     Compensate,
@@ -31,27 +33,34 @@ from runs.decisions import (
     WaitFor,
 )
 from runs.delegation import plan_children
-from runs.endings import fail
-from runs.errors import LlmUnavailable, UnusableAnswer
+from runs.final_results import fit_result
 from runs.handoffs import hand_off_if_full
 from runs.intents import find_holders
 from runs.lease import margin_seconds
-from runs.llm.asking import ask_llm
-from runs.models import TEXT_LIMIT, NeverSent, ToolOperation
+from runs.llm.asking import ask_llm, most_seconds
+from runs.models import LlmRequest, NeverSent, ToolOperation
 from runs.planning import plan_operations, tool_versions
 from runs.state import OperationStatus, RunEvent, RunState
+from runs.undecided import count_failures, follow_failure
 from runs.work import Work
 from tools.canonical import check_json
 from tools.execution import run_within
-from tools.outcome import describe
 from tools.redaction import bound_text
 
-MAX_CALLS: Final = 32
-# Decisions in a row that could not be used, or tries that brought none.
-MAX_FAILURES: Final = 3
 DECIDER_SECONDS: Final = 300.0
 # Whoever decides what a compensating run does next: `saga.py`.
 SAGA: Final = "saga"
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Of the prompt and of the llm, as it answered, behind a decision."""
+
+    prompt: str = ""
+    llm: str = ""
+
+
+NO_LLM: Final = Versions()
 
 
 def decide(work: Work, agent: Agent) -> bool:
@@ -69,7 +78,7 @@ def decide(work: Work, agent: Agent) -> bool:
     if (wait := _take_turn(work, agent)) is not None:
         return _put_off(work, reserved, wake_in=wait)
     context = build_context(work, agent)
-    work.lease.expect(DECIDER_SECONDS + margin_seconds())
+    work.lease.expect(_seconds_of(agent) + margin_seconds())
     events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
     try:
         if isinstance(agent.decider, Llm):
@@ -77,16 +86,16 @@ def decide(work: Work, agent: Agent) -> bool:
         decision, body = _ask(agent, context)
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
         # What it used before it failed may not be all that it used.
-        used = _used(context.usage)
-        work.spend(work.spent.plus(used.minus(reserved)))
+        work.spend(work.spent.minus(reserved).plus(_used(context, reserved)))
         work.change.llm_requests += context.requests
-        return _decider_failed(work, error)
+        follow_failure(work, error)
+        return False
     finally:
         _give_turn_back(work, agent)
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
-    work.spend(work.spent.minus(reserved).plus(_used(context.usage)))
+    work.spend(work.spent.minus(reserved).plus(_used(context, reserved)))
     work.change.llm_requests += context.requests
-    _record(work, agent, decision, body, holders={})
+    _record(work, agent, decision, body, holders={}, versions=_find_versions(context))
     return True
 
 
@@ -113,10 +122,18 @@ def _record(
     body: dict[str, Any],
     *,
     holders: Mapping[str, str],
+    versions: Versions,
 ) -> None:
     """Plan the decision's row and its operations; `holders` as in `plan_operations`."""
     failures = work.failures
-    _plan_decision(work, decision, body, decider=agent.decider_name, agent_version=agent.version)
+    _plan_decision(
+        work,
+        decision,
+        body,
+        decider=agent.decider_name,
+        agent_version=agent.version,
+        versions=versions,
+    )
     match decision:
         case CallTools(calls=calls):
             work.operations = plan_operations(work, agent=agent, calls=calls, holders=holders)
@@ -133,11 +150,17 @@ def _record(
         operation.status == OperationStatus.CANCELLED and operation.never_sent != NeverSent.DENIED
         for operation in work.operations
     )
-    _count_failures(work, failures + 1 if refused else 0)
+    count_failures(work, failures + 1 if refused else 0)
 
 
 def _plan_decision(
-    work: Work, decision: Decision, body: dict[str, Any], *, decider: str, agent_version: str
+    work: Work,
+    decision: Decision,
+    body: dict[str, Any],
+    *,
+    decider: str,
+    agent_version: str,
+    versions: Versions = NO_LLM,
 ) -> None:
     work.decision = decision
     work.parked = None
@@ -147,9 +170,19 @@ def _plan_decision(
         decider=bound_text(decider, 100),
         agent_version=agent_version,
         tool_versions=tool_versions(decision.calls if isinstance(decision, CallTools) else ()),
+        prompt_version=versions.prompt,
+        llm_version=versions.llm,
+        policy_version=str(work.policy_generation),
         failures_before=work.failures,
     )
     work.move(RunEvent.RECORD_DECISION)
+
+
+def _find_versions(context: Context) -> Versions:
+    for asked in reversed(context.requests):
+        if asked.purpose == LlmRequest.Purpose.DECIDE:
+            return Versions(prompt=asked.prompt_version, llm=asked.llm_version)
+    return NO_LLM
 
 
 def _find_breach(work: Work, agent: Agent, reserved: budgets.Spent) -> str:
@@ -169,7 +202,7 @@ def _take_turn(work: Work, agent: Agent) -> float | None:
     """The seconds to wait until the agent's llm may be asked; None if it may now."""
     if (limited := agent.llm_limits) is None:
         return None
-    seconds = DECIDER_SECONDS + 2 * margin_seconds()
+    seconds = _seconds_of(agent) + 2 * margin_seconds()
     return flow.take(
         name=limited.name, limits=limited.limits, holder=_holder(work), seconds=seconds
     )
@@ -184,8 +217,20 @@ def _holder(work: Work) -> str:
     return f"{work.run_id}:{work.step_number}"
 
 
-def _used(usage: Usage) -> budgets.Spent:
-    return budgets.Spent(tokens=usage.tokens, cost_usd=usage.cost_usd)
+def _seconds_of(agent: Agent) -> float:
+    """How long its decider may take for one decision."""
+    return most_seconds(agent.decider) if isinstance(agent.decider, Llm) else DECIDER_SECONDS
+
+
+def _used(context: Context, reserved: budgets.Spent) -> budgets.Spent:
+    """What the decision used; where that is not known, at least what was reserved for it."""
+    used = budgets.Spent(tokens=context.usage.tokens, cost_usd=context.usage.cost_usd)
+    answered = [one for one in context.requests if one.outcome != LlmRequest.Outcome.FAILED]
+    if any(one.input_tokens is None for one in answered):
+        used = replace(used, tokens=max(used.tokens, reserved.tokens))
+    if any(one.cost_usd is None for one in answered):
+        used = replace(used, cost_usd=max(used.cost_usd, reserved.cost_usd))
+    return used
 
 
 def plan_again(work: Work, agent: Agent) -> None:
@@ -194,48 +239,31 @@ def plan_again(work: Work, agent: Agent) -> None:
     assert recorded is not None, "new operations are written with their decision"
     holders = find_holders(operation.holds_intent for operation in work.operations)
     assert work.decision is not None, "it was planned before"
-    work.change = Change()
+    # What the decision took is what it is, whatever its calls come to.
+    taken = {name: value for name, value in work.change.run.items() if name.startswith("spent_")}
+    work.change = Change(llm_requests=work.change.llm_requests, run=taken)
     work.state = RunState.DECIDING
     work.failures = recorded.failures_before
-    _record(work, agent, work.decision, recorded.body, holders=holders)
+    versions = Versions(prompt=recorded.prompt_version, llm=recorded.llm_version)
+    _record(work, agent, work.decision, recorded.body, holders=holders, versions=versions)
 
 
 def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:
     """The decider's answer as it will be stored; raises whatever makes it unusable.
 
-    Asked in a thread of its own, as tools are called: one that never answers costs a try,
-    and what it does to its database connection does not reach ours.
+    Code is asked in a thread of its own, as tools are called: one that never answers costs a
+    try, and what it does to its database connection does not reach ours.
     """
     if isinstance(agent.decider, Llm):
-        ask = partial(ask_llm, agent.decider, agent, context)
+        answer = ask_llm(agent.decider, agent, context)
     else:
         ask = partial(deciders.ask, agent.decider, context)
-    body = decisions.encode(run_within(ask, seconds=DECIDER_SECONDS))
+        answer = run_within(ask, seconds=DECIDER_SECONDS)
+        if isinstance(answer, Finish):
+            answer = Finish(fit_result(answer.result, agent.output))
+    body = decisions.encode(answer)
     check_json(body, field="decision")
     decision = decisions.decode(body, where=f"run {context.run_id} step {context.step_number}")
-    if isinstance(decision, CallTools) and not 0 < len(decision.calls) <= MAX_CALLS:
-        raise ValueError(f"a decision calls 1 to {MAX_CALLS} tools, not {len(decision.calls)}")
+    if isinstance(decision, CallTools) and not 0 < len(decision.calls) <= MOST_CALLS:
+        raise ValueError(f"a decision calls 1 to {MOST_CALLS} tools, not {len(decision.calls)}")
     return decision, body
-
-
-def _decider_failed(work: Work, error: Exception) -> bool:
-    reason = bound_text(describe(error), TEXT_LIMIT)
-    if isinstance(error, LlmUnavailable):
-        # Nothing was decided badly: whoever is away is asked again later.
-        work.move(RunEvent.DECIDER_FAILED, reason)
-        work.release(wake_in=error.retry_in or 2.0, attempt_outcome="failed")
-        return False
-    _count_failures(work, work.failures + 1)
-    if work.failures >= MAX_FAILURES:
-        fail(work, f"no decision in {work.failures} tries; the last: {reason}")
-        return False
-    work.move(RunEvent.DECIDER_FAILED, reason)
-    wake_in = 0.0 if isinstance(error, UnusableAnswer) else float(2**work.failures)
-    work.release(wake_in=wake_in, attempt_outcome="failed")
-    return False
-
-
-def _count_failures(work: Work, failures: int) -> None:
-    if failures != work.failures:
-        work.failures = failures
-        work.change.run["failures"] = failures

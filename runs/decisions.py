@@ -26,18 +26,32 @@ LONGEST_NAME = 100
 # A date beyond this is a mistake, and beyond what some databases and clients can show.
 LONGEST_WAIT: Final = timedelta(days=3_660)
 MOST_CHILDREN_AT_ONCE: Final = 16
+MOST_CALLS: Final = 32
 
 
 @dataclass(frozen=True, init=False)
 class ToolCall:
-    """One call that a decision asks for: a tool's name and its raw arguments."""
+    """One call that a decision asks for: a tool's name and its raw arguments.
+
+    `rationale` and `confidence` are what the decider says of this very call, as in `CallTools`.
+    """
 
     tool: str
     arguments: Mapping[str, Any]
+    rationale: str = ""
+    confidence: float | None = None
 
     def __init__(self, tool: str, /, **arguments: Any) -> None:
         object.__setattr__(self, "tool", tool)
         object.__setattr__(self, "arguments", MappingProxyType(dict(arguments)))
+
+    def because(self, rationale: str, *, confidence: float | None = None) -> "ToolCall":
+        """The same call with a reason of its own. Every argument of a tool may have any name, so
+        these are no arguments of the constructor."""
+        call = ToolCall(self.tool, **self.arguments)
+        object.__setattr__(call, "rationale", str(rationale)[:LONGEST_RATIONALE])
+        object.__setattr__(call, "confidence", _checked_confidence(confidence))
+        return call
 
 
 @dataclass(frozen=True, init=False)
@@ -45,7 +59,8 @@ class CallTools:
     """Perform these calls, in this order.
 
     `rationale` is why, in the decider's own words: approvers see it apart from the action.
-    `confidence`, from 0 to 1, is how sure the decider is: policies may look at it.
+    `confidence`, from 0 to 1, is how sure the decider is: policies may look at it. What a call
+    says of itself counts for that call instead.
     """
 
     calls: tuple[ToolCall, ...]
@@ -55,11 +70,14 @@ class CallTools:
     def __init__(
         self, *calls: ToolCall, rationale: str = "", confidence: float | None = None
     ) -> None:
-        if confidence is not None and not 0 <= confidence <= 1:
-            raise ValueError(f"confidence is from 0 to 1, not {confidence!r}")
         object.__setattr__(self, "calls", tuple(calls))
         object.__setattr__(self, "rationale", str(rationale)[:LONGEST_RATIONALE])
-        object.__setattr__(self, "confidence", confidence)
+        object.__setattr__(self, "confidence", _checked_confidence(confidence))
+
+    def confidence_in(self, ordinal: int) -> float | None:
+        """How sure the decider is of the call at this place, counted from 0."""
+        own = self.calls[ordinal].confidence if ordinal < len(self.calls) else None
+        return self.confidence if own is None else own
 
 
 @dataclass(frozen=True)
@@ -189,11 +207,8 @@ def encode(decision: Decision) -> dict[str, Any]:
 def _encode(decision: Decision) -> tuple[str, dict[str, Any]]:
     match decision:
         case CallTools(calls, rationale, confidence):
-            plain = [{"tool": c.tool, "arguments": _plain(dict(c.arguments))} for c in calls]
-            said: dict[str, Any] = {"rationale": rationale} if rationale else {}
-            if confidence is not None:
-                said["confidence"] = confidence
-            return "call_tools", {"calls": plain, **said}
+            plain = [_encode_call(call) for call in calls]
+            return "call_tools", {"calls": plain, **_encode_said(rationale, confidence)}
         case Finish(result):
             return "finish", {"result": _plain(result)}
         case Fail(reason):
@@ -287,6 +302,12 @@ def _checked_wait(given: timedelta | None, name: str) -> timedelta | None:
     return given
 
 
+def _checked_confidence(given: float | None) -> float | None:
+    if given is not None and not 0 <= given <= 1:
+        raise ValueError(f"confidence is from 0 to 1, not {given!r}")
+    return given
+
+
 def _seconds(duration: timedelta | None) -> float | None:
     return None if duration is None else duration.total_seconds()
 
@@ -294,6 +315,18 @@ def _seconds(duration: timedelta | None) -> float | None:
 def _duration(seconds: Any) -> timedelta | None:
     """Raises TypeError for what is no number."""
     return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _encode_call(call: ToolCall) -> dict[str, Any]:
+    said = _encode_said(call.rationale, call.confidence)
+    return {"tool": call.tool, "arguments": _plain(dict(call.arguments)), **said}
+
+
+def _encode_said(rationale: str, confidence: float | None) -> dict[str, Any]:
+    said: dict[str, Any] = {"rationale": rationale} if rationale else {}
+    if confidence is not None:
+        said["confidence"] = confidence
+    return said
 
 
 def _encode_child(child: Delegate) -> dict[str, Any]:
@@ -314,7 +347,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_said(rest: Mapping[Any, Any]) -> bool:
-    """Whether these are what a decider may say beside its calls."""
+    """Whether these are what a decider may say of its calls."""
     if not rest.keys() <= {"rationale", "confidence"}:
         return False
     confidence = rest.get("confidence")
@@ -326,6 +359,9 @@ def _is_said(rest: Mapping[Any, Any]) -> bool:
 
 def _decode_call(call: Any, *, where: str) -> ToolCall:
     match call:
-        case {"tool": str(tool), "arguments": dict(arguments), **rest} if not rest:
-            return ToolCall(tool, **arguments)
+        case {"tool": str(tool), "arguments": dict(arguments), **rest} if _is_said(rest):
+            said: dict[str, Any] = {"rationale": ""} | {
+                str(name): one for name, one in rest.items()
+            }
+            return ToolCall(tool, **arguments).because(**said)
     raise UndecodableDecision(where=where, why=f"not a tool call: {str(call)[:200]}")

@@ -18,6 +18,7 @@ from typing import Final, assert_never
 from uuid import UUID
 
 from runs import budgets, events
+from runs.adoption import adopt_or_leave, sign_anew
 from runs.agents import Agent
 from runs.batches import find_batch, give_back, next_operation
 from runs.breaker import trip_loop, trip_poison
@@ -165,8 +166,11 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
                 return work.release(wake_in=0)
             if agent is not None and work.saga is None and _trip(work, agent):
                 return work.release(wake_in=None)
-            if work.state is RunState.READY:
-                open_step(work)
+        is_to_decide = work.saga is None and work.state in (RunState.READY, RunState.DECIDING)
+        if is_to_decide and agent is not None and not adopt_or_leave(work, agent):
+            return None
+        if work.state is RunState.READY:
+            open_step(work)
         # The decision of the step that closed is not the next one's.
         undecided = work.decision is None or work.state is RunState.COMPENSATING
         if undecided and not _decide(work, agent):
@@ -216,7 +220,11 @@ def _carry_out(work: Work, agent: Agent | None) -> bool:
 
     True too when a cancel request came in between, with operations that are still open.
     """
-    while not _must_cancel(work) and (operation := next_operation(work)) is not None:
+    while not _must_cancel(work):
+        if agent is not None:
+            sign_anew(work, agent)
+        if (operation := next_operation(work)) is None:
+            break
         if operation.status != OperationStatus.AWAITING_APPROVAL:
             # A run that waits for a signature has no attempt yet.
             _begin_attempt(work)

@@ -23,9 +23,11 @@ RunsError
 ├── ProvenRefused        the answer to the only send was a refusal
 ├── RunHeld              a worker holds the run at this moment
 ├── UndecodableDecision  a stored decision has an unknown form
+├── UndecodableHandoff   a stored handoff has an unknown form
 ├── DeciderUnavailable   the agent's decider cannot be asked here
 ├── LlmUnavailable       no llm answered: it is asked again later
 ├── UnusableAnswer       an llm answered what makes no decision
+├── ResultDoesNotFit     a final result is not what its agent declares
 ├── SignatureGone        a signature that a change would spend can be spent no more
 ├── IntentTaken          another operation holds the intent of a planned one
 ├── UnknownSchedule      no schedule of that name
@@ -181,6 +183,12 @@ class UndecodableDecision(RunsError):
         super().__init__(f"The decision of {where} cannot be read: {why}.")
 
 
+class UndecodableHandoff(RunsError):
+    def __init__(self, *, where: str, why: str) -> None:
+        self.where, self.why = where, why
+        super().__init__(f"The artifact of {where} cannot be read: {why}.")
+
+
 class DeciderUnavailable(RunsError):
     def __init__(self, *, decider: str, why: str) -> None:
         self.decider, self.why = decider, why
@@ -188,10 +196,16 @@ class DeciderUnavailable(RunsError):
 
 
 class LlmUnavailable(RunsError):
-    """`retry_in` is when the provider wants to be asked again, in seconds, if it said so."""
+    """`retry_in` is when the provider wants to be asked again, in seconds, if it said so.
 
-    def __init__(self, *, llm: str, why: str, retry_in: float | None = None) -> None:
+    `needs_person` says that asking again will not help before somebody has mended something.
+    """
+
+    def __init__(
+        self, *, llm: str, why: str, retry_in: float | None = None, needs_person: bool = False
+    ) -> None:
         self.llm, self.why, self.retry_in = llm, why, retry_in
+        self.needs_person = needs_person
         super().__init__(f"llm {llm} did not answer: {why}.")
 
 
@@ -201,6 +215,14 @@ class UnusableAnswer(RunsError):
     def __init__(self, *, llm: str, kind: str, detail: str) -> None:
         self.llm, self.kind, self.detail = llm, kind, detail
         super().__init__(f"llm {llm} gave no usable answer ({kind}): {detail}.")
+
+
+class ResultDoesNotFit(RunsError):
+    """`problems` name fields, and never what was given for them."""
+
+    def __init__(self, *, output: str, problems: Sequence[str]) -> None:
+        self.output, self.problems = output, tuple(problems)
+        super().__init__(f"the result does not fit {output}: {'; '.join(problems)}")
 
 
 class InsideTransaction(RunsError):

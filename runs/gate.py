@@ -18,6 +18,7 @@ from typing import Any, Final, assert_never
 
 from uuid_utils.compat import uuid7
 
+from runs.argument_versions import is_outdated
 from runs.asking import find_corrector
 from runs.calls import build_call
 from runs.change import NewApproval
@@ -174,8 +175,6 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | No
         # Judged a moment ago, in this very change.
         return Admitted(None)
     policy = judge(work, operation, spec)
-    # A person asked for the signature, or the repetition did: no policy waives it.
-    is_asked_anyhow = operation.repeats_id is not None or operation.revision > 0
     match policy.outcome:
         case "refuse":
             adopt(operation, policy)
@@ -184,12 +183,18 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | No
             )
             move_run(work, RunEvent.DENY, operation.error)
             return None
-        case "allow" if not is_asked_anyhow:
+        case "allow" if not is_held_anyhow(operation):
             if operation.policy_outcome == NEEDED:
                 drop_approval(work, operation, Status.SUPERSEDED)
             adopt(operation, policy)
             return Admitted(None)
     return _require_signature(work, operation, spec, policy)
+
+
+def is_held_anyhow(operation: ToolOperation) -> bool:
+    """Whether a person asked for the signature, or a repetition did: then no policy waives it."""
+    is_proposed = operation.revision > 0 and operation.policy_outcome == NEEDED
+    return operation.repeats_id is not None or is_proposed
 
 
 def _require_signature(
@@ -291,8 +296,11 @@ def _cover(
 
 
 def _ask_version(work: Work, operation: ToolOperation, spec: ToolSpec) -> str:
-    """The resource's version now. Raises ResourceUnreadable."""
-    if spec.resource_version is None:
+    """The resource's version now. Raises ResourceUnreadable.
+
+    Nothing of what is outdated, whose arguments name a resource only to an earlier tool.
+    """
+    if spec.resource_version is None or is_outdated(operation, spec):
         return ""
     work.commit_outcomes()
     seconds = spec.timeout_policy.seconds

@@ -1,13 +1,37 @@
-"""Handoffs: a checked artifact that replaces everything before a step.
+"""Handoffs: a checked artifact that replaces everything before the newest events.
 
-Guarantees: what is stored agrees with the rows.
+Guarantees: what is stored agrees with the rows, whoever wrote it, and is durable before anybody
+decides from it; after it the context is built from canonical state alone. Where the llm writes
+none that the rows agree with, it is built from the rows.
 
 Does not decide what the run does next.
 """
 
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from typing import Final
+
 from runs.agents import Agent
+from runs.artifact import SCHEMA_VERSION, Artifact
+from runs.budgets import Spent
+from runs.canonical import build_context, newest_closed_step
 from runs.context import Context
+from runs.deciders import Llm
+from runs.handoff_asking import MOST_TRIES, Written, ask_for_handoff
+from runs.handoff_building import build, find_named
+from runs.handoff_checks import complete, find_problems
+from runs.handoff_rows import Handed, count_handoffs
+from runs.llm.asking import GRACE_SECONDS
+from runs.llm.messages import find_kept_from, is_full
+from runs.llm.rendering import find_hidden_names
+from runs.models import AgentRun, Handoff
+from runs.standing import Standing, load_standing
 from runs.work import Work
+from tools.redaction import bound_text
+
+BY_ROWS: Final = "rows"
+_NAME_LENGTH: Final = 100
 
 
 def hand_off_if_full(work: Work, agent: Agent, context: Context) -> Context:
@@ -15,4 +39,106 @@ def hand_off_if_full(work: Work, agent: Agent, context: Context) -> Context:
 
     Raises `LlmUnavailable` where nobody answers who would write it.
     """
-    return context
+    llm = agent.decider
+    assert isinstance(llm, Llm), "a function or a script has a window of its own"
+    if not is_full(llm, context):
+        return context
+    kept_from = find_kept_from(llm, context)
+    covers_step = newest_closed_step(work) if kept_from is None else kept_from - 1
+    if covers_step <= _covered_so_far(work):
+        # All that is left is one step, and that is shown in part.
+        return context
+    # Beside the decision, which is waited for already.
+    seconds = MOST_TRIES * len(llm.in_turn) * (llm.options.seconds + GRACE_SECONDS)
+    work.lease.renew_until += seconds
+    load = partial(_load, work, agent, context)
+    written = ask_for_handoff(llm, agent, context, load=load)
+    if written is None:
+        written = _build(work, context, load(None), repairs=MOST_TRIES - 1)
+    _plan(work, written, covers_step=covers_step, reason=Handoff.Reason.WINDOW)
+    return _begin_anew(work, agent, context)
+
+
+def rebuild(work: Work, agent: Agent, *, reason: Handoff.Reason = Handoff.Reason.VERSION) -> None:
+    """Plan a handoff that is built from rows, so that the next context starts from it alone.
+
+    It is written with the commit that the caller makes. Nothing is planned where no step was
+    closed since the newest one.
+    """
+    context = build_context(work, agent)
+    covers_step = newest_closed_step(work)
+    if covers_step <= _covered_so_far(work):
+        return
+    written = _build(work, context, _load(work, agent, context, None), repairs=0)
+    _plan(work, written, covers_step=covers_step, reason=reason)
+
+
+def _own(work: Work) -> Handed | None:
+    """The newest handoff, unless it is inherited."""
+    is_own = work.handoff is not None and work.handoff.run_id == work.run_id
+    return work.handoff if is_own else None
+
+
+def _covered_so_far(work: Work) -> int:
+    own = _own(work)
+    return own.artifact.covers_step if own is not None else 0
+
+
+def _load(work: Work, agent: Agent, context: Context, artifact: Artifact | None) -> Standing:
+    """How the run stands, with the proofs that the artifact names, or that one could name."""
+    if artifact is None:
+        named = find_named(_previous(work), context.observations)
+        operations, steps = named.operations, named.steps
+    else:
+        operations, steps = artifact.named_operations, artifact.named_steps
+    return load_standing(
+        AgentRun.objects.get(id=work.run_id),
+        constraints=agent.constraints,
+        operations=operations,
+        steps=steps,
+    )
+
+
+def _build(work: Work, context: Context, standing: Standing, *, repairs: int) -> Written:
+    names = find_hidden_names(context)
+    artifact = build(_previous(work), context.observations, standing, names=names)
+    problems = find_problems(artifact, standing)
+    assert not problems, f"what is built from rows agrees with them: {problems}"
+    return Written(artifact, standing, by=BY_ROWS, repairs=repairs)
+
+
+def _previous(work: Work) -> Artifact | None:
+    return work.handoff.artifact if work.handoff is not None else None
+
+
+def _plan(work: Work, written: Written, *, covers_step: int, reason: Handoff.Reason) -> None:
+    artifact = complete(written.artifact, written.standing, covers_step=covers_step)
+    work.change.new_handoff = Handoff(
+        number=count_handoffs(work.run_id) + 1,
+        through_step=newest_closed_step(work),
+        reason=reason,
+        schema_version=SCHEMA_VERSION,
+        body=artifact.model_dump(mode="json"),
+        written_by=bound_text(written.by, _NAME_LENGTH),
+        repairs=written.repairs,
+    )
+    # Read again from the rows, once it is one of them.
+    work.window = work.handoff = None
+
+
+def _begin_anew(work: Work, agent: Agent, context: Context) -> Context:
+    """Make the handoff durable, with the requests that it took and what they used, and build the
+    context from it."""
+    work.change.llm_requests += context.requests
+    context.requests.clear()
+    # Beside what is reserved for the decision, which counts what it used by itself.
+    used = context.usage
+    work.spend(work.spent.plus(Spent(tokens=used.tokens, cost_usd=used.cost_usd)))
+    used.tokens, used.cost_usd = 0, Decimal(0)
+    work.commit()
+    return replace(
+        build_context(work, agent),
+        usage=context.usage,
+        # The same list: whoever holds the old context finds in it what is yet to be written.
+        requests=context.requests,
+    )

@@ -2,7 +2,8 @@
 
 Guarantees: three indexed queries of bounded size, however long the run is; oldest first, in the
 order of steps and of the calls within them, whatever order they ended in; steps that a retry
-took back are left out, and those that a fork inherits are read where they happened.
+took back are left out, and those that a fork inherits are read where they happened. What a
+handoff covers is not read again.
 
 Does not show timers: that time went by is no news.
 """
@@ -34,15 +35,47 @@ class Origin:
     step: int
     forked_at: datetime
 
+    @classmethod
+    def of(cls, run: AgentRun) -> "Origin | None":
+        """What a run inherits; None for one that is no fork."""
+        above, step = run.forked_from_id, run.forked_at_step
+        return None if above is None or step is None else cls(above, step, run.created_at)
 
-def load_window(*, run_id: UUID, before_step: int, origin: Origin | None = None) -> list[Observed]:
+
+@dataclass(frozen=True)
+class Covered:
+    """What a handoff replaces: everything up to this step of this run."""
+
+    run_id: UUID
+    step: int
+
+
+def load_window(
+    *,
+    run_id: UUID,
+    before_step: int,
+    origin: Origin | None = None,
+    covered: Covered | None = None,
+    most: int = WINDOW,
+) -> list[Observed]:
     """The newest settled calls, signals and answers of a run, oldest first."""
-    found = _read(run_id, before_step)
-    for above in follow_origins(origin):
-        if len(found) >= WINDOW:
+    found: list[Observed] = []
+    for of_run, before, forked_at in _follow_parts(run_id, before_step, origin):
+        after = covered.step if covered is not None and covered.run_id == of_run else None
+        found = _read(of_run, before, after or 0, most, forked_at) + found
+        if after is not None or len(found) >= most:
             break
-        found = _read(above.run_id, above.step + 1, forked_at=above.forked_at) + found
-    return found[-WINDOW:]
+    return found[-most:]
+
+
+def find_lineage(run_id: UUID, origin: Origin | None) -> Q:
+    """Which operations and waits count as a run's own: of steps that stand in it, or did where
+    it was forked."""
+    found = Q(run_id=run_id, step__voided_at__isnull=True)
+    for above in follow_origins(origin):
+        stood = Q(step__voided_at__isnull=True) | Q(step__voided_at__gt=above.forked_at)
+        found |= stood & Q(run_id=above.run_id, step_number__lte=above.step)
+    return found
 
 
 def follow_origins(origin: Origin | None) -> Iterator[Origin]:
@@ -55,6 +88,15 @@ def follow_origins(origin: Origin | None) -> Iterator[Origin]:
         above, step, forked_at = row.get(id=origin.run_id)
         is_fork = above is not None and step is not None
         origin = Origin(above, step or 0, forked_at) if is_fork else None
+
+
+def _follow_parts(
+    run_id: UUID, before_step: int, origin: Origin | None
+) -> Iterator[tuple[UUID, int, datetime | None]]:
+    """By run, from the newest on: before which step it counts, as it stood at which moment."""
+    yield run_id, before_step, None
+    for above in follow_origins(origin):
+        yield above.run_id, above.step + 1, above.forked_at
 
 
 def to_received(seen: Iterable[Observed]) -> tuple[Received, ...]:
@@ -83,6 +125,7 @@ def to_observed(operation: ToolOperation, *, is_corrected: bool = False) -> Obse
         never_sent=operation.never_sent,
         kind="child" if is_child else "call",
         corrected=is_corrected,
+        sensitive=frozenset(operation.sensitive),
     )
 
 
@@ -104,7 +147,7 @@ def wait_to_observed(wait: Wait) -> Observed:
     )
 
 
-def _find_corrected(rows: Sequence[ToolOperation]) -> set[str]:
+def find_corrected(rows: Sequence[ToolOperation]) -> set[str]:
     """Which of these had their effect taken back: by a compensation, a person, or in the run
     that they had started. A repeat stands and falls with what it was answered with."""
     answers = {row.id: row.repeats_id or row.id for row in rows}
@@ -125,29 +168,36 @@ def _find_corrected(rows: Sequence[ToolOperation]) -> set[str]:
     return {name for name, effect in answers.items() if effect in corrected}
 
 
-def _read(run_id: UUID, before_step: int, forked_at: datetime | None = None) -> list[Observed]:
-    """The newest of one run. Nearly every step made a call, so nearly always the newest
-    `WINDOW` calls are in the last `WINDOW` steps. Said in the query, because a planner whose
-    statistics are behind would otherwise sort the whole run."""
+def _read(
+    run_id: UUID, before_step: int, after_step: int, most: int, forked_at: datetime | None
+) -> list[Observed]:
+    """The newest of one run. Nearly every step made a call, so nearly always the newest `most`
+    calls are in the last `most` steps. Said in the query, because a planner whose statistics are
+    behind would otherwise sort the whole run."""
     stands = Q(step__voided_at__isnull=True)
     if forked_at is not None:
         stands |= Q(step__voided_at__gt=forked_at)
     operations = ToolOperation.objects.filter(
         stands, run_id=run_id, settled_at__isnull=False
     ).order_by("-step_number", "-ordinal", "-revision")
-    oldest = before_step - WINDOW
-    rows = list(operations.filter(step_number__gte=oldest, step_number__lt=before_step)[:WINDOW])
-    if len(rows) < WINDOW and oldest > 1:
-        rows += operations.filter(step_number__lt=oldest)[: WINDOW - len(rows)]
+    oldest = max(before_step - most, after_step + 1)
+    rows = list(operations.filter(step_number__gte=oldest, step_number__lt=before_step)[:most])
+    if len(rows) < most and oldest > after_step + 1:
+        older = operations.filter(step_number__gt=after_step, step_number__lt=oldest)
+        rows += older[: most - len(rows)]
     waits = Wait.objects.filter(
-        stands, run_id=run_id, step_number__lt=before_step, ended_at__isnull=False
+        stands,
+        run_id=run_id,
+        step_number__gt=after_step,
+        step_number__lt=before_step,
+        ended_at__isnull=False,
     ).order_by("-step_number")
-    corrected = _find_corrected(rows) if rows else set()
+    corrected = find_corrected(rows) if rows else set()
     seen = [to_observed(row, is_corrected=row.id in corrected) for row in reversed(rows)]
     seen += [
         wait_to_observed(wait)
-        for wait in waits[:WINDOW]
+        for wait in waits[:most]
         if wait.kind in (Wait.Kind.SIGNAL, Wait.Kind.QUESTION)
     ]
     # Of one step are calls or one wait, so its calls keep their order.
-    return sorted(seen, key=lambda one: one.step_number)[-WINDOW:]
+    return sorted(seen, key=lambda one: one.step_number)[-most:]

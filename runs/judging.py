@@ -39,7 +39,11 @@ def judge(work: Work, operation: ToolOperation, spec: ToolSpec) -> PolicyDecisio
         Circumstances(
             agent=work.agent,
             requester=work.requester,
-            confidence=decision.confidence if isinstance(decision, CallTools) else None,
+            confidence=(
+                decision.confidence_in(operation.ordinal)
+                if isinstance(decision, CallTools)
+                else None
+            ),
             read_window=partial(read_window, work, operation),
         ),
     )

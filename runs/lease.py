@@ -31,6 +31,7 @@ from django.db import connection
 from runs import events, flow
 from runs.commit import require_no_transaction
 from runs.concurrency import FREE, agent_limits, claim_within
+from runs.pinning import OURS, ours
 from runs.statement import POLICY_GENERATION
 from tools.execution import in_flight
 from tools.threads import reset_after_fork
@@ -128,14 +129,15 @@ _COLUMNS: Final = (
 
 _CLAIM: Final = f"""
     UPDATE runs_agentrun
-    SET fence_token = fence_token + 1, version = version + 1, lease_owner = %s,
-        lease_expires_at = statement_timestamp() + make_interval(secs => %s),
-        sweep_at = statement_timestamp() + make_interval(secs => %s),
+    SET fence_token = fence_token + 1, version = version + 1, lease_owner = %(owner)s,
+        lease_expires_at = statement_timestamp() + make_interval(secs => %(seconds)s),
+        sweep_at = statement_timestamp() + make_interval(secs => %(seconds)s),
         updated_at = statement_timestamp()
     WHERE id = (
         SELECT id FROM runs_agentrun
-        WHERE id = %s AND finished_at IS NULL AND (wake_at <= statement_timestamp() OR %s)
-          AND agent <> ALL (%s) AND {FREE}
+        WHERE id = %(run)s AND finished_at IS NULL AND {FREE}
+          AND (%(anyhow)s OR (wake_at <= statement_timestamp() AND {OURS}))
+          AND agent <> ALL (%(limited)s)
         FOR NO KEY UPDATE SKIP LOCKED)
     RETURNING {", ".join(_COLUMNS)}, statement_timestamp(), {POLICY_GENERATION}
 """
@@ -144,19 +146,26 @@ _CLAIM: Final = f"""
 def claim(*, run_id: UUID, owner: str, even_if_not_due: bool = False) -> Claimed | None:
     """Take the lease of a run that is due and not held; None when there is nothing to take.
 
-    Nor is there where the run's agent is at its limit. A person's word comes when it comes:
-    `even_if_not_due`, and whatever the limit.
+    Nor is there where the run's agent is at its limit, or the run is left to workers of another
+    version (`pinning.py`). A person's word comes when it comes: `even_if_not_due`, and whatever
+    the limit or the version.
     """
     require_no_transaction()
     asked_at = time.monotonic()
     seconds = lease_seconds()
     limits = {} if even_if_not_due else agent_limits()
-    values: list[Any] = [owner, seconds, seconds, run_id, even_if_not_due]
+    values = ours() | {
+        "owner": owner,
+        "seconds": seconds,
+        "run": run_id,
+        "anyhow": even_if_not_due,
+        "limited": list(limits),
+    }
     with connection.cursor() as cursor:
-        cursor.execute(_CLAIM, [*values, list(limits)])
+        cursor.execute(_CLAIM, values)
         found = cursor.fetchone()
     if found is None and limits:
-        found = claim_within(_CLAIM, [*values, []], run_id=run_id, limits=limits)
+        found = claim_within(_CLAIM, values | {"limited": []}, run_id=run_id, limits=limits)
     if found is None:
         return None
     row = dict(zip(_COLUMNS, found, strict=False))

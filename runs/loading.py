@@ -13,15 +13,17 @@ from typing import Final
 
 from runs import decisions
 from runs.budgets import Spent
+from runs.context import BadAnswer
 from runs.errors import LeaseLost
 from runs.history import Origin
 from runs.lease import Claimed
-from runs.models import AgentRun, Step, StepAttempt, ToolOperation, Wait
+from runs.models import AgentRun, LlmRequest, Step, StepAttempt, ToolOperation, Wait
 from runs.state import RunState
 from runs.work import Saga, Work
 
 # Beyond this many lost attempts in a row a run is parked long since.
 ATTEMPTS_LOOKED_AT: Final = 100
+BAD_ANSWERS_SHOWN: Final = 5
 
 
 def begin(claimed: Claimed) -> Work:
@@ -110,6 +112,16 @@ def _read_step(work: Work) -> None:
         work.decision = decisions.decode(
             step.decision.body, where=f"run {work.run_id} step {step.number}"
         )
+    elif work.failures:
+        work.bad_answers = _read_bad_answers(step)
+
+
+def _read_bad_answers(step: Step) -> list[BadAnswer]:
+    unusable = LlmRequest.objects.filter(
+        step=step, purpose=LlmRequest.Purpose.DECIDE, outcome=LlmRequest.Outcome.UNUSABLE
+    )
+    newest = unusable.order_by("-id").values_list("problem", "detail")[:BAD_ANSWERS_SHOWN]
+    return [BadAnswer(kind, detail) for kind, detail in newest][::-1]
 
 
 def _was_lost(outcome: str) -> bool:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, assert_never
 
 from runs import events, flow
+from runs.argument_versions import is_outdated
 from runs.calls import build_call
 from runs.gate import STOPPED_SECONDS, Admitted, admit, put_off
 from runs.judging import NEEDED
@@ -35,6 +36,7 @@ from runs.outcomes import (
     prepare_run,
     reject_operation,
 )
+from runs.renewal import renew
 from runs.state import OperationEvent, RunEvent
 from runs.transactional import call_in_transaction
 from runs.work import Work
@@ -140,6 +142,9 @@ def make_ready(work: Work, operation: ToolOperation) -> Ready | None:
         return None
     if moved := other_account(operation, spec):
         _give_up(work, operation, moved)
+        return None
+    if is_outdated(operation, spec):
+        renew(work, operation, spec)
         return None
     admitted = admit(work, operation, spec)
     return Ready(operation, spec, OperationEvent.SEND, admitted) if admitted is not None else None

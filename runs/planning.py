@@ -12,12 +12,13 @@ Does not send (`operations.py`), and does not collect the signatures that it has
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 from uuid import UUID
 
 from runs.agents import Agent
+from runs.argument_versions import is_outdated
 from runs.decisions import ToolCall
-from runs.gate import ask, asked_before
+from runs.gate import Proposer, ask, asked_before
 from runs.intents import REPLAY, find_holders, name_intent
 from runs.judging import NEEDED, adopt, judge
 from runs.models import Approval, NeverSent, ToolOperation
@@ -82,8 +83,8 @@ def _plan(
         spec = get_tool(call.tool)
         # First of all: what is sensitive is hidden of a refused call too.
         copy_declaration(operation, spec)
-        if call.tool not in agent.tools:
-            raise UnknownTool(call.tool, near=agent.tools)
+        if call.tool not in agent.allowed_tools:
+            raise UnknownTool(call.tool, near=agent.allowed_tools)
         operation.arguments = spec.validate(operation.arguments)
         intent = name_intent(operation, spec=spec, run_id=work.lineage or work.run_id)
     except (UnknownTool, InvalidArguments, InvalidPayload) as error:
@@ -117,11 +118,39 @@ def replace_operation(work: Work, operation: ToolOperation, approval: Approval) 
     It is held whatever policy says of it, since a person's change is nobody's signature; what
     policy asks of it, or else what was asked of the first, must be signed by others.
     """
+    put_in_place(
+        work,
+        operation,
+        arguments=approval.proposed_arguments or {},
+        ended=f"{approval.proposed_by} proposed other arguments",
+        why=f"proposed by {approval.proposed_by} in place of what was asked",
+        instead_of=approval,
+        is_held=True,
+        proposer=(approval.proposed_by, approval.proposed_by_user_id),
+    )
+
+
+def put_in_place(
+    work: Work,
+    operation: ToolOperation,
+    *,
+    arguments: Mapping[str, Any],
+    ended: str,
+    why: str,
+    instead_of: Approval | None,
+    is_held: bool,
+    proposer: Proposer | None = None,
+) -> None:
+    """Plan an action with other arguments in place of one that was never sent, or came to nothing.
+
+    `ended` is said of the one, `why` of the other. It is a new action, which policy judges; what
+    `is_held` needs signatures whatever policy says. `proposer` as in `ask`.
+    """
     spec = get_tool(operation.tool)
     proposed = name_operation(
         work, tool=operation.tool, ordinal=operation.ordinal, revision=operation.revision + 1
     )
-    proposed.arguments = dict(approval.proposed_arguments or {})
+    proposed.arguments = dict(arguments)
     copy_declaration(proposed, spec)
     proposed.compensates_id = operation.compensates_id
     proposed.holds_intent, held = None, operation.holds_intent
@@ -130,7 +159,7 @@ def replace_operation(work: Work, operation: ToolOperation, approval: Approval) 
         operation,
         OperationEvent.REPLACE,
         why=NeverSent.CHANGED,
-        error=f"{approval.proposed_by} proposed other arguments: operation {proposed.id}",
+        error=f"{ended}: operation {proposed.id}",
     )
     work.operations.insert(work.operations.index(operation) + 1, proposed)
     try:
@@ -154,22 +183,25 @@ def replace_operation(work: Work, operation: ToolOperation, approval: Approval) 
     if policy.outcome == "refuse":
         refuse_operation(work, proposed, policy.rule, rule=policy.rule)
         return _drop_call(work)
+    if policy.outcome == "allow" and not is_held and proposed.repeats_id is None:
+        return work.move_operation(proposed, OperationEvent.INTEND, why)
     proposed.policy_outcome = NEEDED
+    asked = asked_before(instead_of) if instead_of is not None else spec.approval_policy
     ask(
         work,
         proposed,
         spec,
-        approve=policy.approve or asked_before(approval),
-        why=f"proposed by {approval.proposed_by} in place of what was asked",
-        instead_of=approval,
-        proposer=(approval.proposed_by, approval.proposed_by_user_id),
+        approve=policy.approve or asked or Approve(),
+        why=why,
+        instead_of=instead_of,
+        proposer=proposer,
     )
 
 
 def _drop_call(work: Work) -> None:
-    if work.state is not RunState.WAITING_FOR_APPROVAL:
+    if work.state not in (RunState.WAITING_FOR_APPROVAL, RunState.TOOL_PREPARED):
         move_run(work, RunEvent.HOLD)
-    move_run(work, RunEvent.DENY, "what was proposed in its place cannot be sent")
+    move_run(work, RunEvent.DENY, "what took its place cannot be sent")
 
 
 def name_operation(work: Work, *, tool: str, ordinal: int, revision: int) -> ToolOperation:
@@ -215,10 +247,12 @@ def _find_denial(work: Work, operation: ToolOperation, spec: ToolSpec) -> str:
 
 
 def _is_same_action(spec: ToolSpec, denied: ToolOperation, operation: ToolOperation) -> bool:
+    if is_outdated(denied, spec):
+        # The same words may have meant something else.
+        return False
     try:
         return spec.means_the_same(denied.arguments, operation.arguments)
     except InvalidArguments:
-        # Of an earlier version of the tool.
         return False
 
 
@@ -267,6 +301,7 @@ def refuse_operation(
 
 def copy_declaration(operation: ToolOperation, spec: ToolSpec) -> None:
     operation.tool_version = spec.version
+    operation.arguments_version = spec.arguments_version
     operation.effect_type = spec.effect_type
     operation.provider = spec.provider_name
     operation.account = spec.account

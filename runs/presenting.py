@@ -16,6 +16,7 @@ from django.db.models import Count
 from runs import shapes
 from runs.agents import Agent
 from runs.budgets import limits_of
+from runs.deciders import Llm, name_of
 from runs.models import AgentRun, Incident, Signal, ToolObservation, ToolOperation, Wait
 from runs.resuming import budget_of
 from runs.sensitive import names_of_operation, names_of_runs, without_secrets
@@ -139,7 +140,9 @@ def present_agent(agent: Agent) -> shapes.Agent:
         name=agent.name,
         version=agent.version,
         decider=agent.decider_name,
+        fallback=_fallback_of(agent),
         tools=list(agent.tools),
+        output=agent.output.model_json_schema() if agent.output is not None else None,
         budget=shapes.Budget(
             steps=agent.budget.steps,
             tokens=agent.budget.tokens,
@@ -183,6 +186,7 @@ def present_tool(spec: ToolSpec) -> shapes.Tool:
         approval=_present_approve(spec.approval_policy),
         sensitive=list(spec.sensitive),
         arguments=spec.arguments_schema(),
+        arguments_version=spec.arguments_version,
     )
 
 
@@ -285,6 +289,12 @@ def _facts_of_incident(incident: Incident, operation: ToolOperation) -> dict[str
         "detail": without_secrets(incident.detail, operation),
         "at": incident.at,
     }
+
+
+def _fallback_of(agent: Agent) -> list[str]:
+    if not isinstance(agent.decider, Llm):
+        return []
+    return [name_of(named) for named in agent.decider.options.fallback]
 
 
 def _present_approve(approve: Approve | None) -> shapes.Approve | None:

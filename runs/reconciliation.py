@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, assert_never
 
 from runs import events, flow
-from runs.calls import build_call
+from runs.argument_versions import is_outdated
+from runs.calls import build_look_up_call
 from runs.evidence import (
     find_proof,
     find_refusal,
@@ -44,6 +45,7 @@ from runs.outcomes import (
     watch_later,
 )
 from runs.recovery import (
+    OUTDATED,
     AskLater,
     CallAgain,
     Facts,
@@ -52,12 +54,15 @@ from runs.recovery import (
     NeedsPerson,
     Proof,
     Record,
+    Recovery,
     Reject,
     SendSameKey,
     recover,
     stricter,
 )
+from runs.serving import UNSERVED_SECONDS
 from runs.state import OperationEvent
+from runs.versions import is_arguments_version_served
 from runs.work import Work
 from tools import EffectType, Reconciled
 from tools.execution import look_up
@@ -97,6 +102,8 @@ def reconcile(work: Work, operation: ToolOperation) -> None:
     if settles_in is not None:
         operation.settles_at = work.now + timedelta(seconds=settles_in)
     awaits_person = operation.needs_person_since is not None
+    if facts.is_outdated and not awaits_person and _is_left_to_others(operation, facts, answer):
+        return park_unknown(work, operation, seconds=UNSERVED_SECONDS)
     match answer:
         case Record(proof=Proof(result=result, external_ref=external_ref, source=source)):
             reason = f"reconciled: {source} proves the effect"
@@ -127,6 +134,9 @@ def _send_again(
     facts: Facts,
     answer: CallAgain | SendSameKey,
 ) -> None:
+    if facts.is_outdated:
+        # It did not happen, or does no harm: what is sent in its place is planned anew.
+        return establish_not_sent(work, operation, reason=f"not executed, and {OUTDATED}")
     if stop := find_stop_now(work, spec):
         operation.error = bound_text(f"not sent again yet: {stop}", TEXT_LIMIT)
         return park_unknown(work, operation, seconds=STOPPED_SECONDS)
@@ -142,6 +152,14 @@ def _send_again(
         return park_unknown(work, operation, seconds=_ask_on(facts))
     watch_later(work, operation)
     perform(work, operation, event=OperationEvent.SEND_AGAIN)
+
+
+def _is_left_to_others(operation: ToolOperation, facts: Facts, answer: Recovery) -> bool:
+    """Whether a worker that may send it again as it is recorded gets the time to."""
+    may_be_theirs = isinstance(answer, CallAgain | NeedsPerson) and facts.objective_in > 0
+    return may_be_theirs and is_arguments_version_served(
+        operation.tool, operation.arguments_version
+    )
 
 
 def _take_turn(work: Work, operation: ToolOperation, spec: ToolSpec) -> float | None:
@@ -166,8 +184,10 @@ def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolO
     work.change.lease_seconds = seconds + 2 * margin_seconds()
     work.commit()
     work.lease.expect(seconds + margin_seconds())
-    call = build_call(work, operation, seconds=seconds)
     asked_at = work.now
+    call = build_look_up_call(
+        operation, fence_token=work.lease.fence_token, now=asked_at, seconds=seconds
+    )
     events.emit(events.Name.LOOK_UP_STARTING, run_id=work.run_id, operation_id=operation.id)
     if outlives_lease(work, call):
         found = Reconciled.indeterminate(LEASE_TOO_SHORT, failed=True)
@@ -209,6 +229,7 @@ def _gather(
         in_flight_for=in_flight_for,
         settling=settling,
         may_send=work.cancel_requested_by is None,
+        is_outdated=is_outdated(operation, spec),
         nothing_left=has_nothing_left(operation, evidence),
         proof=find_proof(evidence),
         refused=find_refusal(evidence),

@@ -7,8 +7,9 @@
     NON_IDEMPOTENT_WRITE   record              again once settled       ask on, then a person
     IRREVERSIBLE           record              a person                 a person
 
-An IDEMPOTENT_WRITE whose key is no longer kept, or whose tries are used up, is asked
-about like a NON_IDEMPOTENT_WRITE, and never sent again.
+An IDEMPOTENT_WRITE whose key is no longer kept, whose tries are used up, or whose arguments
+were stored for another version of its tool is asked about like a NON_IDEMPOTENT_WRITE, and
+never sent again under its key.
 
 Guarantees: an effect is recorded only on proof; something that may have happened is sent
 again only under a key that the provider still knows, or once it is *settled* that it did
@@ -28,6 +29,7 @@ from tools import EffectType
 Key = Literal["kept", "expired", "none"]
 
 NOT_BACK: Final = "a call that was made for it has not come back"
+OUTDATED: Final = "its arguments were stored for another version of its tool"
 # From harmless to repeat to never to be repeated. A declaration that changed while an
 # operation was unknown counts only in the stricter direction.
 _STRICTER: Final = tuple(EffectType)
@@ -55,6 +57,8 @@ class Facts:
     outcome was already unknown; `found` the answer of a look-up made just now. `nothing_left`
     says that every send has come back with the word that no byte of it left. A run that is
     to be cancelled may not send: it settles what may have happened and makes nothing happen.
+    What `is_outdated` is never sent as it is recorded: `CallAgain` then says that it may be planned
+    anew.
     """
 
     effect_type: EffectType
@@ -70,6 +74,7 @@ class Facts:
     proof: Proof | None = None
     refused: str | None = None
     may_send: bool = True
+    is_outdated: bool = False
     nothing_left: bool = False
     found: Literal["not_found", "indeterminate", "failed"] | None = None
     found_why: str = ""
@@ -173,7 +178,8 @@ def _recover_harmless(facts: Facts) -> Recovery:
 
 
 def _recover_idempotent(facts: Facts) -> Recovery:
-    if facts.key != "kept" or facts.sends >= facts.max_sends or not facts.may_send:
+    is_kept = facts.key == "kept" and not facts.is_outdated
+    if not is_kept or facts.sends >= facts.max_sends or not facts.may_send:
         return _settle(facts)
     if facts.in_flight_for > 0:
         return NeedsPerson(f"it may have happened, and {NOT_BACK}")
@@ -224,6 +230,8 @@ def _what(facts: Facts) -> str:
         return f"sent {facts.sends} times under one key without an answer"
     if not facts.may_send:
         return "cancelled while unknown: it may have happened"
+    if facts.is_outdated:
+        return f"it may have happened, {OUTDATED}"
     return "it may have happened, the provider may no longer know the idempotency key"
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, assert_never, get_args
 
 from runs.access import OPERATIONS_RESOLVE, Actor
+from runs.argument_versions import is_outdated
 from runs.change import Change
 from runs.errors import (
     AlreadySettled,
@@ -197,6 +198,9 @@ def _is_joined_by_key(work: Work, operation: ToolOperation) -> bool:
     try:
         spec = get_tool(operation.tool)
     except UnknownTool:
+        return False
+    if is_outdated(operation, spec):
+        # What is sent in its place has a key of its own.
         return False
     is_keyed = stricter(EffectType(operation.effect_type), spec.effect_type)
     kept = key_standing(operation, spec, now=work.now) == "kept"

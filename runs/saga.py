@@ -20,6 +20,7 @@ from typing import Any, Final
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from runs import decisions
+from runs.argument_versions import read_arguments
 from runs.calls import build_correction_call
 from runs.decisions import CallTools, ToolCall
 from runs.descent import has_effects
@@ -32,7 +33,7 @@ from runs.work import Work
 from tools import EffectType
 from tools.canonical import check_json
 from tools.compensation import compensating_function, compensating_tool, pick_arguments
-from tools.errors import UnknownTool
+from tools.errors import OutdatedArguments, UnknownTool
 from tools.execution import run_within
 from tools.outcome import describe
 from tools.redaction import bound_text, scrub
@@ -229,9 +230,9 @@ def _choose_call(work: Work, target: ToolOperation) -> ToolCall | str | None:
     try:
         spec = get_tool(target.tool)
         if corrector := compensating_tool(spec):
-            given = pick_arguments(get_tool(corrector), target.arguments)
+            given = pick_arguments(get_tool(corrector), read_arguments(target))
             return ToolCall(corrector, **given)
-    except UnknownTool as error:
+    except (UnknownTool, OutdatedArguments) as error:
         return f"it cannot be corrected here: {error}"
     function = compensating_function(spec)
     if function is None:

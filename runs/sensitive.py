@@ -8,16 +8,66 @@ agent's tools and of its operations.
 Does not find a secret that was stored under a name that nobody declared.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from runs.agents import get_agent
 from runs.errors import UnknownAgent
 from runs.history import DELEGATE
-from runs.models import ToolOperation
+from runs.models import AgentRun, ToolOperation
 from tools.errors import UnknownTool
-from tools.redaction import scrub
+from tools.redaction import redact, scrub
 from tools.registry import all_tools, get_tool
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What is hidden in the texts of one run.
+
+    `known` is JSON in which the values of sensitive names are found; `calls` are the run's
+    operations, by step.
+    """
+
+    known: Any
+    names: frozenset[str]
+    calls: Mapping[int, Sequence[ToolOperation]] = field(default_factory=dict)
+
+    def without(self, text: str, *, step: int = 0) -> str:
+        """A text about the run, or about a step of it."""
+        text = scrub(text, {"known": self.known}, self.names)
+        for operation in self.calls.get(step, ()):
+            text = without_secrets(text, operation)
+        return text
+
+    def hide(self, value: Any) -> Any:
+        """A JSON value, with its texts."""
+        return self._without(redact(value, self.names))
+
+    def _without(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.without(value)
+            case dict():
+                return {key: self._without(item) for key, item in value.items()}
+            case list():
+                return [self._without(item) for item in value]
+        return value
+
+
+def load_secrets(
+    run: AgentRun, *, steps: Collection[int], names: frozenset[str] | None = None
+) -> Secrets:
+    """For texts about these steps; `names` are the run's, where they are known. Two queries."""
+    calls: dict[int, list[ToolOperation]] = {}
+    if steps:
+        found = ToolOperation.objects.filter(run_id=run.pk, step_number__in=steps)
+        for operation in found.only("step_number", "tool", "arguments", "sensitive"):
+            calls.setdefault(operation.step_number, []).append(operation)
+    if names is None:
+        names = names_of_run(run_id=run.pk, agent=run.agent)
+    return Secrets(known=run.input, names=names, calls=calls)
 
 
 def names_of_operation(operation: ToolOperation) -> frozenset[str]:

@@ -230,9 +230,10 @@ class TimelineEntry(Shape):
     """One line of the timeline: an edge that was taken, a thing learned, said or asked for.
 
     `kind` is `run.<event>`, `operation.<event>`, `observation.<source>`, `incident.<kind>`,
-    `request.<kind>`, `signal.sent`, `signal.delivered`, `question.asked`, `question.<status>`,
-    `child.started` or `child.ended`, in lower case. `seq` counts from 1 within the run.
-    `attempt` is the step's attempt.
+    `llm.<outcome>` (a request that was made of an llm), `handoff.written`, `request.<kind>`,
+    `signal.sent`, `signal.delivered`, `question.asked`, `question.<status>`, `child.started` or
+    `child.ended`, in lower case. `seq` counts from 1 within the run. `attempt` is the step's
+    attempt.
     """
 
     at: datetime
@@ -273,7 +274,11 @@ class Agent(Shape):
     name: str
     version: str
     decider: str
+    fallback: list[str] = Field(description="llms that are asked when the first does not answer")
     tools: list[str]
+    output: dict[str, Any] | None = Field(
+        description="the JSON schema that a final result fits; null: any"
+    )
     budget: Budget
     on_version_change: str
     on_failure: str
@@ -324,6 +329,7 @@ class Tool(Shape):
     approval: Approve | None
     sensitive: list[str]
     arguments: dict[str, Any]
+    arguments_version: str = Field(description="changes with their schema, and with nothing else")
 
 
 class Problem(Shape):

@@ -107,6 +107,14 @@ RUN_EDGES: Final[Mapping[tuple[RunState | None, RunEvent], tuple[RunState, str]]
         _R.WAITING_FOR_APPROVAL,
         "another version of its agent has the call signed anew",
     ),
+    (_R.TOOL_STATUS_UNKNOWN, _E.MIGRATE): (
+        _R.TOOL_STATUS_UNKNOWN,
+        "another version of its agent has a call beside the unknown one signed anew",
+    ),
+    (_R.WAITING_FOR_RESOLUTION, _E.MIGRATE): (
+        _R.WAITING_FOR_RESOLUTION,
+        "another version of its agent has a call beside the unknown one signed anew",
+    ),
     # A new attempt continues from what is recorded; the state itself does not move.
     (_R.READY, _E.RESUME): (_R.READY, "a person lets it go on after a pause"),
     (_R.DECIDING, _E.RESUME): (_R.DECIDING, "nothing was recorded: ask the decider again"),
@@ -244,12 +252,20 @@ OPERATION_EDGES: Final[
     (None, _O.INTEND): (_S.PREPARED, "intent comes before the call"),
     (None, _O.HOLD): (_S.AWAITING_APPROVAL, "policy asks for a signature"),
     (None, _O.REFUSE): (_S.CANCELLED, "unknown tool, bad arguments or policy: never sent"),
+    (_S.AWAITING_APPROVAL, _O.HOLD): (
+        _S.AWAITING_APPROVAL,
+        "another version of its agent, or of its tool, has it signed anew",
+    ),
     (_S.AWAITING_APPROVAL, _O.APPROVE): (_S.PREPARED, "the exact action was approved"),
     (_S.AWAITING_APPROVAL, _O.COMMIT): (
         _S.COMMITTED,
         "an earlier send proves to have taken effect: nobody is asked any more",
     ),
     (_S.AWAITING_APPROVAL, _O.REPLACE): (_S.CANCELLED, "a person proposed other arguments"),
+    (_S.PREPARED, _O.REPLACE): (
+        _S.CANCELLED,
+        "its tool takes its arguments in another form by now",
+    ),
     (_S.AWAITING_APPROVAL, _O.DENY): (_S.CANCELLED, "a person refused it"),
     (_S.AWAITING_APPROVAL, _O.EXPIRE): (_S.CANCELLED, "nobody decided in time"),
     (_S.AWAITING_APPROVAL, _O.CANCEL): (_S.CANCELLED, "its run was cancelled"),

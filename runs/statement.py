@@ -23,7 +23,7 @@ from runs.statement_approvals import (
     add_notice,
     ended_approval_part,
 )
-from runs.statement_llm import add_handoff, add_llm_request
+from runs.statement_llm import add_handoff, add_llm_requests
 from runs.statement_run import run_part
 from runs.statement_values import encode_json, text_array
 from runs.statement_waits import add_child, add_question, add_wait, end_wait
@@ -105,8 +105,8 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         add_child(n, child, parts, values)
     for n, notice in enumerate(change.notices):
         add_notice(n, notice, parts, values)
-    for n, request in enumerate(change.llm_requests):
-        add_llm_request(n, request, parts, values)
+    if change.llm_requests:
+        add_llm_requests(change.llm_requests, parts, values)
     if change.new_handoff is not None:
         add_handoff(change.new_handoff, parts, values)
     if change.edges:

@@ -5,6 +5,7 @@ Guarantees: as in `statement.py`, nothing is written where the run's row is not 
 Does not execute anything; `commit.py` does.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from runs.models import Handoff, LlmRequest
@@ -40,13 +41,20 @@ _HANDOFF: Final = {
 }
 
 
-def add_llm_request(n: int, request: LlmRequest, parts: list[str], values: dict[str, Any]) -> None:
-    """The open step's: a request is made while it is."""
-    prefix = f"asked{n}"
-    given = _bind(prefix, request, _REQUEST, values)
-    parts.append(f"""{prefix} AS (
-        INSERT INTO runs_llmrequest (step_id, run_id, fence_token, {", ".join(_REQUEST)})
-        SELECT %(step)s::bigint, held.id, held.fence_token, {given} FROM held)""")
+def add_llm_requests(
+    requests: Sequence[LlmRequest], parts: list[str], values: dict[str, Any]
+) -> None:
+    """The open step's: a request is made while it is. Their ids are in the given order."""
+    columns = ", ".join(_REQUEST)
+    rows = ", ".join(
+        f"({place}, {_bind(f'asked{place}', request, _REQUEST, values)})"
+        for place, request in enumerate(requests)
+    )
+    parts.append(f"""asked AS (
+        INSERT INTO runs_llmrequest (step_id, run_id, fence_token, {columns})
+        SELECT %(step)s::bigint, held.id, held.fence_token, {columns}
+        FROM held, (VALUES {rows}) AS request (place, {columns})
+        ORDER BY place)""")
 
 
 def add_handoff(handoff: Handoff, parts: list[str], values: dict[str, Any]) -> None:

@@ -11,7 +11,6 @@ from typing import assert_never
 from runs import budgets
 from runs.breaker import forget_actions, note_action
 from runs.context import Observed, encode_checkpoint
-from runs.deciding import MAX_FAILURES
 from runs.decisions import (
     Ask,
     CallTools,
@@ -29,6 +28,7 @@ from runs.history import to_observed, wait_to_observed
 from runs.models import TEXT_LIMIT, Wait
 from runs.saga import say_failed
 from runs.state import OperationStatus, RunEvent, RunState
+from runs.undecided import MAX_FAILURES
 from runs.waiting import Ended, begin_wait, end_wait, find_end, seconds_left
 from runs.work import Work
 from tools.redaction import bound_text
@@ -41,6 +41,7 @@ def open_step(work: Work) -> None:
     work.operations = []
     work.parked = None
     work.wait = None
+    work.bad_answers = []
     work.spend(work.spent.plus(budgets.ONE_STEP))
     if work.setbacks:
         work.setbacks = work.change.run["setbacks"] = 0

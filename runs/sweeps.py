@@ -4,8 +4,9 @@ Guarantees: every run whose date has passed is hinted at, by the order of turns
 (`turns.py`), whether it is due, its worker died, or its hint was lost; a run is hinted at
 once per `HINT_AGAIN_SECONDS`, however many sweeps run; two sweeps at one time do no harm.
 No agent has more than `PER_AGENT` hints of a sweep, nor more than its limit lets it use, and
-the agents take turns in the queue. The work is bounded by what is due, not by how many runs
-exist.
+the agents take turns in the queue. Of a run that only workers of one version touch
+(`pinning.py`), those are told, and nobody while there are none. The work is bounded by what is
+due, not by how many runs exist.
 
 Does not advance anything and does not touch what a run is (no version, no token).
 """
@@ -19,8 +20,9 @@ from django.db.models.functions import Now
 from runs import watch
 from runs.concurrency import FREE, HELD, agent_limits, fetch_by_index
 from runs.models import Sweep
+from runs.pinning import LANE, lanes_read
 from runs.turns import PAIRS
-from runs.wake import hint_all, hint_watch
+from runs.wake import Hint, hint_all, hint_watch
 
 BATCH: Final = 2000
 # Hints are turns: with so many of one agent in the queue, no more are needed.
@@ -45,6 +47,7 @@ _FIND_DUE: Final = f"""{PAIRS},
                       FROM runs_agentrun
                       WHERE agent = pair.agent AND priority = pair.priority
                         AND wake_at <= statement_timestamp() AND {FREE}
+                        AND (({LANE}) IS NULL OR agent_version = ANY (%(read)s::text[]))
                       ORDER BY wake_at, id LIMIT %(per_agent)s) AS first
     ), turn AS MATERIALIZED (
         SELECT id, place, wake_at FROM due
@@ -59,9 +62,9 @@ _FIND_DUE: Final = f"""{PAIRS},
               AND wake_at <= statement_timestamp()
               AND (sweep_at IS NULL OR sweep_at <= statement_timestamp())
             FOR NO KEY UPDATE SKIP LOCKED))
-        RETURNING id, step_number
+        RETURNING id, step_number, {LANE} AS lane
     )
-    SELECT told.id, (
+    SELECT told.id, told.lane, (
         SELECT operation.id FROM runs_tooloperation operation
         WHERE operation.run_id = told.id AND operation.step_number = told.step_number
           AND operation.status IN ('RUNNING', 'UNKNOWN')
@@ -87,12 +90,12 @@ def run_once() -> Swept:
         Sweep.objects.update_or_create(
             name="due runs", defaults={"last_run_at": Now(), "found": len(due)}
         )
-    return Swept(found=len(due), hinted=hint_all(due))
+    return Swept(found=len(due), hinted=hint_all([Hint(*row) for row in due]))
 
 
 def _values() -> dict[str, object]:
     limits = agent_limits()
-    return {
+    return lanes_read() | {
         "agents": list(limits),
         "most": list(limits.values()),
         "per_agent": PER_AGENT,

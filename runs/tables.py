@@ -178,10 +178,16 @@ def tools_table(tools: Sequence[Tool]) -> Table:
 
 def agents_table(agents: Sequence[Agent]) -> Table:
     """One row per agent."""
-    table = _table("agent", "version", "decider", "tools")
+    table = _table("agent", "version", "decider", "on a new version", "result", "tools")
     for agent in agents:
-        tools = ", ".join(agent.tools)
-        table.add_row(_text(agent.name), _text(agent.version), _text(agent.decider), _text(tools))
+        table.add_row(
+            _text(agent.name),
+            _text(agent.version),
+            _text(", else ".join([agent.decider, *agent.fallback])),
+            _text(agent.on_version_change.replace("_", " ")),
+            _text("any" if agent.output is None else agent.output.get("title", "by its schema")),
+            _text(", ".join(agent.tools)),
+        )
     return table
 
 

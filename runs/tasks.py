@@ -12,6 +12,7 @@ from uuid import UUID
 import structlog
 from celery import shared_task
 from celery.signals import (
+    celeryd_after_setup,
     worker_init,
     worker_process_init,
     worker_process_shutdown,
@@ -20,7 +21,7 @@ from celery.signals import (
     worker_shutting_down,
 )
 
-from runs import delegation, engine, schedules, sweeps, turns, watch, workers
+from runs import delegation, engine, pinning, schedules, sweeps, turns, watch, workers
 from runs.models import ToolOperation
 from tools.execution import abandoned, wait_until_back
 
@@ -88,6 +89,12 @@ def _end_process() -> None:
 @worker_init.connect
 def _start(**_: Any) -> None:
     engine.drain(on=False)
+
+
+@celeryd_after_setup.connect
+def _read_lanes(instance: Any, **_: Any) -> None:
+    for lane in pinning.own_lanes():
+        instance.app.amqp.queues.select_add(lane)
 
 
 @worker_ready.connect

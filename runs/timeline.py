@@ -1,10 +1,10 @@
 """The incident timeline: what happened to one run, and why, oldest first.
 
-Guarantees: it is read from the journal, the observations, the incidents and the requests, all
-append-only, and from the times at which signals, answers and child runs came; the edges of a
-run and of its operations come in the order in which they were committed, and what was learned,
-said or asked for stands before the edges it led to. A page costs the same number of queries
-however long the run is.
+Guarantees: it is read from the journal, the observations, the incidents, what llms were asked,
+the handoffs and the requests, all append-only, and from the times at which signals, answers and
+child runs came; the edges of a run and of its operations come in the order in which they were
+committed, and what was learned, said or asked for stands before the edges it led to. A page costs
+the same number of queries however long the run is.
 
 Does not word the entries (`timeline_entries.py`), and does not read traces or logs.
 """
@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from heapq import merge
 from itertools import islice
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from pydantic import AwareDatetime, Field
 
-from runs.models import Incident, ToolObservation, Transition
+from runs.models import Handoff, Incident, LlmRequest, ToolObservation, Transition
 from runs.paging import Cursor, Page
 from runs.shapes import TimelineEntry
 from runs.timeline_entries import Row, describe
@@ -31,7 +31,7 @@ PAGE_SIZE: Final = 500
 FAR: Final = 2**62
 FAR_MOMENT: Final = (datetime(9999, 1, 1, tzinfo=UTC), "far", "far")
 
-_Finding: TypeAlias = ToolObservation | Incident | Moment
+_Finding: TypeAlias = ToolObservation | Incident | LlmRequest | Handoff | Moment
 _Word: TypeAlias = Annotated[str, Field(pattern=r"^[\w.-]{1,64}$")]
 
 
@@ -43,6 +43,8 @@ class _Place(Cursor):
     transition: int = Field(default=0, ge=0, le=FAR)
     observation: int = Field(default=0, ge=0, le=FAR)
     incident: int = Field(default=0, ge=0, le=FAR)
+    llm_request: int = Field(default=0, ge=0, le=FAR)
+    handoff: int = Field(default=0, ge=0, le=FAR)
     # Moments are not numbered: this one is the last before the place, or the first behind it.
     moment: tuple[AwareDatetime, _Word, _Word] | None = None
     is_behind: bool = True
@@ -69,13 +71,17 @@ def read_newest(*, run_id: UUID, size: int) -> Page[TimelineEntry]:
     edges = Transition.objects.filter(run_id=run_id).count()
     seen = ToolObservation.objects.filter(operation__run_id=run_id).count()
     incidents = Incident.objects.filter(run_id=run_id).count()
+    asked = LlmRequest.objects.filter(run_id=run_id).count()
+    handoffs = Handoff.objects.filter(run_id=run_id).count()
     end = _Place(
         back=True,
-        seq=edges + seen + incidents + count_moments(run_id),
+        seq=edges + seen + incidents + asked + handoffs + count_moments(run_id),
         version=FAR,
         transition=FAR,
         observation=FAR,
         incident=FAR,
+        llm_request=FAR,
+        handoff=FAR,
         moment=FAR_MOMENT,
     )
     page = _read_back(run_id, end, size)
@@ -106,8 +112,10 @@ def _rows_after(run_id: UUID, place: _Place, limit: int) -> list[Row]:
         operation__run_id=run_id, id__gt=place.observation
     ).order_by("id")
     incidents = Incident.objects.filter(run_id=run_id, id__gt=place.incident).order_by("id")
+    asked = _requests(run_id).filter(id__gt=place.llm_request).order_by("id")
+    handoffs = Handoff.objects.filter(run_id=run_id, number__gt=place.handoff).order_by("number")
     moments = moments_after(run_id, place.moment, limit, itself=not place.is_behind)
-    found = _by_time(seen[:limit], incidents[:limit], moments)
+    found = _by_time(seen[:limit], incidents[:limit], asked[:limit], handoffs[:limit], moments)
     return list(islice(_merge(edges[:limit], found), limit))
 
 
@@ -120,20 +128,32 @@ def _rows_before(run_id: UUID, place: _Place, limit: int) -> list[Row]:
         operation__run_id=run_id, id__lte=place.observation
     ).order_by("-id")
     incidents = Incident.objects.filter(run_id=run_id, id__lte=place.incident).order_by("-id")
+    asked = _requests(run_id).filter(id__lte=place.llm_request).order_by("-id")
+    handoffs = Handoff.objects.filter(run_id=run_id, number__lte=place.handoff).order_by("-number")
     moments = moments_before(run_id, place.moment, limit, itself=place.is_behind)
-    found = _by_time(seen[:limit][::-1], incidents[:limit][::-1], moments)
-    return list(_merge(edges[:limit][::-1], found))[-limit:]
+    newest = (rows[:limit][::-1] for rows in (seen, incidents, asked, handoffs))
+    return list(_merge(edges[:limit][::-1], _by_time(*newest, moments)))[-limit:]
 
 
-def _by_time(
-    seen: Iterable[ToolObservation], incidents: Iterable[Incident], moments: Iterable[Moment]
-) -> Iterator[_Finding]:
-    """What was learned, what was wrong about it, what else happened; at one time in this order."""
-    return merge(seen, incidents, moments, key=_time_of)
+def _requests(run_id: UUID) -> QuerySet[LlmRequest]:
+    return LlmRequest.objects.filter(run_id=run_id).select_related("step")
+
+
+def _by_time(*findings: Iterable[_Finding]) -> Iterator[_Finding]:
+    """All of them, each kind in its own order; at one time kind by kind, as they are given."""
+    return merge(*findings, key=_time_of)
 
 
 def _time_of(finding: _Finding) -> datetime:
-    return finding.observed_at if isinstance(finding, ToolObservation) else finding.at
+    match finding:
+        case ToolObservation():
+            return finding.observed_at
+        case Handoff():
+            return finding.created_at
+        case Incident() | LlmRequest() | Moment():
+            return finding.at
+        case _ as never:
+            assert_never(never)
 
 
 def _merge(edges: Iterable[Transition], found: Iterable[_Finding]) -> Iterator[Row]:
@@ -157,6 +177,10 @@ def _place_after(rows: Sequence[Row], place: _Place) -> _Place:
                 moved["observation"] = row.pk
             case Incident():
                 moved["incident"] = row.pk
+            case LlmRequest():
+                moved["llm_request"] = row.pk
+            case Handoff():
+                moved["handoff"] = row.number
             case Moment():
                 moved |= {"moment": row.key, "is_behind": True}
     return place.model_copy(update=moved)
@@ -173,6 +197,10 @@ def _place_before(rows: Sequence[Row], place: _Place) -> _Place:
                 moved["observation"] = row.pk - 1
             case Incident():
                 moved["incident"] = row.pk - 1
+            case LlmRequest():
+                moved["llm_request"] = row.pk - 1
+            case Handoff():
+                moved["handoff"] = row.number - 1
             case Moment():
                 moved |= {"moment": row.key, "is_behind": False}
     return place.model_copy(update=moved)

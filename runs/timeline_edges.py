@@ -49,6 +49,13 @@ def look_up_facts(run_id: UUID, edges: Sequence[Transition]) -> RunFacts:
     )
 
 
+def decision_of_edge(edge: Transition, facts: RunFacts) -> ModelDecision | None:
+    """The decision that an edge of the run recorded."""
+    if edge.operation_id is not None or edge.event != RunEvent.RECORD_DECISION:
+        return None
+    return facts.decisions.get(edge.step_number)
+
+
 def evidence_of_run_edge(edge: Transition, facts: RunFacts) -> dict[str, Any] | None:
     """What explains an edge of the run itself, if anything does."""
     match edge.event:

@@ -16,7 +16,9 @@ from uuid import UUID
 from runs.fingerprint import differences
 from runs.models import (
     Approval,
+    Handoff,
     Incident,
+    LlmRequest,
     StepAttempt,
     ToolObservation,
     ToolOperation,
@@ -25,14 +27,15 @@ from runs.models import (
 from runs.sensitive import names_of_operation, without_secrets
 from runs.shapes import TimelineEntry
 from runs.state import OperationEvent
-from runs.timeline_edges import RunFacts, evidence_of_run_edge, look_up_facts
+from runs.timeline_edges import RunFacts, decision_of_edge, evidence_of_run_edge, look_up_facts
+from runs.timeline_llm import LlmRow, describe_llm_rows
 from runs.timeline_moments import Moment, describe_moments
 from tools.redaction import redact
 
 _SPOKEN: Final = (ToolObservation.Source.PERSON, ToolObservation.Source.TAKE_OVER)
 
 _Recorded: TypeAlias = Transition | ToolObservation | Incident
-Row: TypeAlias = _Recorded | Moment
+Row: TypeAlias = _Recorded | LlmRow | Moment
 
 
 @dataclass(frozen=True)
@@ -51,26 +54,28 @@ class _Around:
 
 def describe(run_id: UUID, rows: Sequence[Row], *, first: int) -> list[TimelineEntry]:
     """The entries of `rows`, numbered from `first`."""
-    around = _look_around(run_id, [row for row in rows if not isinstance(row, Moment)])
+    around = _look_around(run_id, [row for row in rows if isinstance(row, _Recorded)])
     moments = describe_moments(run_id, [row for row in rows if isinstance(row, Moment)])
+    of_llms = iter(describe_llm_rows(run_id, [row for row in rows if isinstance(row, LlmRow)]))
+
+    def entry_of(row: Row) -> TimelineEntry:
+        match row:
+            case Transition():
+                return _of_transition(row, around)
+            case ToolObservation():
+                return _of_observation(row, around)
+            case Incident():
+                return _of_incident(row, around)
+            case LlmRequest() | Handoff():
+                return next(of_llms)
+            case Moment():
+                return moments[row]
+            case _ as never:
+                assert_never(never)
+
     return [
-        moments[row].model_copy(update={"seq": seq})
-        if isinstance(row, Moment)
-        else _describe(row, around, seq)
-        for seq, row in enumerate(rows, start=first)
+        entry_of(row).model_copy(update={"seq": seq}) for seq, row in enumerate(rows, start=first)
     ]
-
-
-def _describe(row: _Recorded, around: _Around, seq: int) -> TimelineEntry:
-    match row:
-        case Transition():
-            return _of_transition(row, around, seq)
-        case ToolObservation():
-            return _of_observation(row, around, seq)
-        case Incident():
-            return _of_incident(row, around, seq)
-        case _ as never:
-            assert_never(never)
 
 
 def _look_around(run_id: UUID, rows: Sequence[_Recorded]) -> _Around:
@@ -110,13 +115,15 @@ def _speakers(run_id: UUID, rows: Sequence[_Recorded]) -> dict[tuple[str, dateti
     return {(operation_id or "", at): actor for operation_id, at, actor in found}
 
 
-def _of_transition(row: Transition, around: _Around, seq: int) -> TimelineEntry:
+def _of_transition(row: Transition, around: _Around) -> TimelineEntry:
     operation = around.operations[row.operation_id] if row.operation_id else None
     committed = operation is not None and row.event == OperationEvent.COMMIT
     approval = _approval_of_edge(row, around)
+    decision = decision_of_edge(row, around.run)
+    judged = operation or decision
     return TimelineEntry(
         at=row.at,
-        seq=seq,
+        seq=0,
         kind=f"{'run' if operation is None else 'operation'}.{row.event.lower()}",
         actor=row.actor,
         run_id=row.run_id,
@@ -127,10 +134,10 @@ def _of_transition(row: Transition, around: _Around, seq: int) -> TimelineEntry:
         from_state=row.from_state or None,
         to_state=row.to_state,
         reason=_scrub_edge(row, around),
-        prompt_version=None,
-        llm_version=None,
+        prompt_version=(decision.prompt_version or None) if decision else None,
+        llm_version=(decision.llm_version or None) if decision else None,
         tool_version=(operation.tool_version or None) if operation else None,
-        policy_version=(operation.policy_version or None) if operation else None,
+        policy_version=judged.policy_version or None if judged else None,
         approval_id=str(approval.id) if approval is not None else None,
         external_ref=(operation.external_ref or None) if operation and committed else None,
         timeout_stage=None,
@@ -139,7 +146,7 @@ def _of_transition(row: Transition, around: _Around, seq: int) -> TimelineEntry:
     )
 
 
-def _of_observation(row: ToolObservation, around: _Around, seq: int) -> TimelineEntry:
+def _of_observation(row: ToolObservation, around: _Around) -> TimelineEntry:
     operation = around.operations[row.operation_id]
     attempt = around.attempts.get((operation.step_number, row.fence_token))
     actor = attempt.worker if attempt else row.source
@@ -149,7 +156,7 @@ def _of_observation(row: ToolObservation, around: _Around, seq: int) -> Timeline
     said = without_secrets(row.detail, operation)
     return TimelineEntry(
         at=row.observed_at,
-        seq=seq,
+        seq=0,
         kind=f"observation.{row.source}",
         actor=actor,
         run_id=row.run_id,
@@ -179,13 +186,13 @@ def _of_observation(row: ToolObservation, around: _Around, seq: int) -> Timeline
     )
 
 
-def _of_incident(row: Incident, around: _Around, seq: int) -> TimelineEntry:
+def _of_incident(row: Incident, around: _Around) -> TimelineEntry:
     operation = around.operations[row.operation_id]
     said = without_secrets(row.detail, operation)
     label = Incident.Kind(row.kind).label
     return TimelineEntry(
         at=row.at,
-        seq=seq,
+        seq=0,
         kind=f"incident.{row.kind.lower()}",
         actor="reconciliation",
         run_id=row.run_id,

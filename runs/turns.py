@@ -15,9 +15,10 @@ what went wrong with a turn (its worker died, the agent was at its limit) the sw
 
 Guarantees: an agent that has a due run and none held is passed over by a process at most
 once per other such agent, however many runs those have. A choice costs a few index
-descents per agent and priority that have dated runs, and reads no run that sleeps. A hint
-of an agent that this worker does not know is taken by its word, because such runs are given
-back for others, and must not come before all that it knows.
+descents per agent and priority that have dated runs, and reads no run that sleeps, though it
+passes over due runs that are left to workers of another version (`pinning.py`); the hint of such
+a run goes back to the sweep. A hint of an agent that this worker does not know is taken by its
+word, because such runs are given back for others, and must not come before all that it knows.
 
 Does not order what is already held, and is no promise between two moments: several workers
 that choose at once meet at the same run, one claims it, and the others go to the next.
@@ -33,6 +34,7 @@ from django.db import connection
 from runs import engine
 from runs.agents import all_agents
 from runs.concurrency import FREE, HELD, agent_limits, fetch_by_index
+from runs.pinning import OURS, leaves_any, ours
 from runs.wake import hint
 
 # Of each agent, so many are looked at: workers that choose at once go on to the next.
@@ -55,6 +57,7 @@ class Candidate:
 
 def take_turn(*, hinted: UUID, owner: str) -> engine.Progress:
     """Drive the run whose turn it is, once; `hinted` is the run whose hint gave the turn."""
+    give_hint_back(hinted)
     for _ in range(ROUNDS):
         candidates = choose(hinted)
         for candidate in candidates:
@@ -91,6 +94,19 @@ def pass_on(agent: str) -> None:
         hint(candidate.run_id)
 
 
+def give_hint_back(hinted: UUID) -> None:
+    """Have the sweep tell somebody else of a run that is left to workers of another version."""
+    if not leaves_any():
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""UPDATE runs_agentrun SET sweep_at = statement_timestamp()
+                WHERE id = %(hinted)s AND wake_at <= statement_timestamp() AND {FREE}
+                  AND NOT ({OURS})""",
+            ours() | {"hinted": hinted},
+        )
+
+
 # The agents and priorities of dated runs: from one to the next by the index `run_due`, past
 # the runs between them.
 PAIRS: Final = """
@@ -123,7 +139,7 @@ _FIND: Final = f"""{PAIRS},
         FROM pair JOIN served USING (agent) LEFT JOIN held USING (agent),
              LATERAL (SELECT id, wake_at FROM runs_agentrun
                       WHERE agent = pair.agent AND priority = pair.priority
-                        AND wake_at <= statement_timestamp() AND {FREE}
+                        AND wake_at <= statement_timestamp() AND {FREE} AND {OURS}
                       ORDER BY wake_at, id LIMIT %(per_agent)s) AS first
         WHERE COALESCE(held.held, 0) < served.most
     )
@@ -135,13 +151,13 @@ _FIND: Final = f"""{PAIRS},
     UNION ALL
     (SELECT id, agent FROM runs_agentrun JOIN served USING (agent) LEFT JOIN held USING (agent)
      WHERE id = %(hinted)s AND COALESCE(held.held, 0) < served.most
-       AND wake_at <= statement_timestamp() AND {FREE}
+       AND wake_at <= statement_timestamp() AND {FREE} AND {OURS}
        AND NOT EXISTS (SELECT 1 FROM due WHERE due.id = %(hinted)s))
 """
 
 
 def _find(hinted: UUID | None, agents: list[str], most: list[int]) -> list[Candidate]:
-    values = {
+    values = ours() | {
         "hinted": hinted,
         "agents": agents,
         "most": most,

@@ -7,16 +7,19 @@ Does not say that anybody heard it.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, cast
 from uuid import UUID, uuid4
 
 import celery
 from django.db import transaction
 from django.db.models.functions import Now
+from kombu import Queue
 from kombu.exceptions import OperationalError
 
 from runs import events
 from runs.models import AgentRun, ToolOperation
+from runs.pinning import find_lane, lane
 from runs.state import OperationStatus
 
 # Older than this, the sweep has told somebody again.
@@ -71,11 +74,20 @@ def hint(run_id: UUID, *, operation_id: str | None = None) -> bool:
 
     With `operation_id` the message is named after the reconciliation it asks for.
     """
-    return _publish(*_name_hint(run_id, operation_id))
+    return _publish(*_name_hint(run_id, operation_id), queue=find_lane(run_id))
 
 
-def hint_all(due: Sequence[tuple[UUID, str | None]]) -> int:
-    """Publish a hint for each run, with its unknown operation if it has one; returns for how many.
+@dataclass(frozen=True)
+class Hint:
+    """Whom to tell of: `lane` is the version whose workers alone are to hear of it, if any."""
+
+    run_id: UUID
+    lane: str | None = None
+    operation_id: str | None = None
+
+
+def hint_all(due: Sequence[Hint]) -> int:
+    """Publish a hint for each run, with its unknown operation if it has one; returns how many.
 
     Over one channel and without what Celery does for each call by itself, which costs more than
     the message. Where the broker is away the rest would only wait for it too: it is left out.
@@ -84,13 +96,18 @@ def hint_all(due: Sequence[tuple[UUID, str | None]]) -> int:
     told = 0
     try:
         with app.producer_pool.acquire(block=True) as producer:
-            for run_id, operation_id in due:
-                task, argument = _name_hint(run_id, operation_id)
+            for one in due:
+                task, argument = _name_hint(one.run_id, one.operation_id)
                 message = app.amqp.create_task_message(
                     str(uuid4()), task, [argument], {}, expires=HINT_SECONDS, ignore_result=True
                 )
                 app.amqp.send_task_message(
-                    producer, task, message, retry=False, priority=HINT_PRIORITY
+                    producer,
+                    task,
+                    message,
+                    queue=lane(one.lane) if one.lane is not None else None,
+                    retry=False,
+                    priority=HINT_PRIORITY,
                 )
                 told += 1
     except (OperationalError, OSError) as error:
@@ -109,11 +126,13 @@ def _name_hint(run_id: UUID, operation_id: str | None) -> tuple[str, str]:
     return "runs.advance_run", str(run_id)
 
 
-def _publish(task: str, argument: str) -> bool:
+def _publish(task: str, argument: str, *, queue: Queue | None = None) -> bool:
     try:
         celery.current_app.send_task(
             task,
             args=[argument],
+            # The stubs know of names alone.
+            queue=cast("str | None", queue),
             retry=False,
             expires=HINT_SECONDS,
             priority=HINT_PRIORITY,

@@ -85,7 +85,12 @@ def _ask(operation: ToolOperation, *, now: datetime) -> ToolObservation | None:
         note_late_effect(seen)
     if spec.reconcile_handler is None or other_account(operation, spec):
         return None
-    call = build_look_up_call(operation, now=now, seconds=spec.timeout_policy.seconds)
+    call = build_look_up_call(
+        operation,
+        fence_token=operation.fence_token,
+        now=now,
+        seconds=spec.timeout_policy.seconds,
+    )
     found = look_up(spec=spec, call=call)
     observation = observe_look_up(operation, found, asked_at=now, fence_token=operation.fence_token)
     observation.save(force_insert=True)

@@ -20,8 +20,9 @@ from runs import events
 from runs.budgets import Spent
 from runs.change import Change, Edge, Release
 from runs.commit import Written, commit_if_held, read_back, require_no_transaction, write_if_held
-from runs.context import Observed
+from runs.context import BadAnswer, Observed
 from runs.decisions import Decision
+from runs.handoff_rows import Handed
 from runs.history import Origin
 from runs.lease import Lease
 from runs.models import (
@@ -110,6 +111,8 @@ class Work:
     attempt_id: int | None = None
     # Attempts of the open step whose worker died or gave up, the newest ones in a row.
     lost_attempts: int = 0
+    # What was wrong with answers of an llm in the open step, oldest first.
+    bad_answers: list[BadAnswer] = field(default_factory=list)
     wait: Wait | None = None
     decision: Decision | None = None
     operations: list[ToolOperation] = field(default_factory=list)
@@ -121,6 +124,8 @@ class Work:
     change: Change = field(default_factory=Change)
     # Loaded when a decider is first asked, then kept up to date in memory.
     window: deque[Observed] | None = None
+    # The newest that counts, loaded with the window: what came before it is not in there.
+    handoff: Handed | None = None
     # Open from a TRANSACTIONAL tool's call until the commit that records its outcome.
     open_transaction: transaction.Atomic | None = None
 

@@ -1,9 +1,9 @@
 """The row of this worker process: under which name it works, that it lives, that it ends.
 
-Guarantees: a name belongs to one process, forked children included, and has a row before
-its first claim, if the database can be asked. The process reports its end only when
-nothing of it is under way and nothing can begin any more. One that was declared ended by
-somebody else, and lives, begins nothing and is told to end.
+Guarantees: a name belongs to one process, forked children included, and has a row, which names
+what it serves (`versions.py`), before its first claim, if the database can be asked. The process
+reports its end only when nothing of it is under way and nothing can begin any more. One that was
+declared ended by somebody else, and lives, begins nothing and is told to end.
 
 Does not fail a task over its row: the end of a worker that has none is never known, which
 leaves what it sent to a person. `worker_ends.py` has the other ways in which an end is known.
@@ -20,9 +20,11 @@ import structlog
 from django.db import connection
 from django.db.models.functions import Now
 
+from runs import adoption, pinning
 from runs.incarnation import start_of, this_place
 from runs.lease import lease_seconds
 from runs.models import Worker
+from runs.versions import register_release
 from runs.worker_ends import EndedBy, end, end_gone_neighbours, forget_old
 from tools.execution import in_flight
 from tools.threads import reset_after_fork
@@ -137,6 +139,7 @@ def _attend(me: _Me, on_declared_ended: Callable[[], None]) -> None:
                 break
             if gone := end_gone_neighbours(me=me.name):
                 log.warning("workers_found_gone", workers=gone)
+            adoption.make_signatures_due(left=pinning.look_around().left)
         except Exception as error:  # noqa: BLE001  not seen is all that follows from it
             log.warning("worker_not_seen", worker=me.name, error=type(error).__name__)
         finally:
@@ -184,6 +187,7 @@ def _see(me: _Me) -> bool:
                 "pid_namespace": me.place.pid_namespace,
                 "pid": me.pid,
                 "pid_started": me.pid_started,
+                "release_id": register_release(),
             },
         )
         me.has_row = True

@@ -8,6 +8,7 @@ Guarantees: after a test of one of `DIRECTORIES` no row of it is left. Whoever w
 processes, which may still be writing, is emptied Django's way: TRUNCATE waits for them.
 """
 
+import functools
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +51,7 @@ def _empty(case: Any) -> None:
             )
 
 
+@functools.cache
 def _is_superuser() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('is_superuser') = 'on'")

@@ -9,6 +9,7 @@ What servers, providers and tests write lies in memory where there is room for i
 then waits for no disk. No test takes the machine's power away, so none can tell the difference.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -44,6 +45,14 @@ tempfile.tempdir = os.environ["TMPDIR"] = _own_directory()
 if not all(_given.values()):
     # Before Django reads its settings, which derive the servers' addresses from it.
     os.environ["AGENTOPS_DATA_DIR"] = str(Path(tempfile.tempdir) / "servers")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays to the end, here and in every process that tests fork from this.
+
+    There the collector would, by looking through it, make it pages of that process's own.
+    """
+    gc.freeze()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -1,7 +1,7 @@
 """Finds the tools of every installed app when Django is ready.
 
-Guarantees: the `tools` module of each app that is not part of the engine is imported once,
-and an error in it stops the start.
+Guarantees: the `tools` module of each app is imported once, that of `runs` with the tools that
+the runtime itself brings among them, and an error in one stops the start.
 Does not look outside the installed apps.
 """
 
@@ -10,8 +10,6 @@ from importlib import import_module
 from django.apps import AppConfig, apps
 from django.core.checks import register
 from django.utils.module_loading import module_has_submodule
-
-ENGINE = frozenset({"agentops", "approvals", "runs", "tools"})
 
 
 class ToolsConfig(AppConfig):
@@ -32,7 +30,5 @@ class ToolsConfig(AppConfig):
 def discover_tools() -> None:
     """Import `<app>.tools` of every installed app that has one."""
     for config in apps.get_app_configs():
-        if config.name in ENGINE or config.module is None:
-            continue
-        if module_has_submodule(config.module, "tools"):
+        if config.module is not None and module_has_submodule(config.module, "tools"):
             import_module(f"{config.name}.tools")

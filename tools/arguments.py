@@ -10,7 +10,9 @@ written), because providers may care.
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import pydantic
@@ -50,7 +52,12 @@ class ArgumentModel:
         self._decimals = any(_mentions_decimal(hint) for hint in hints.values())
 
     def json_schema(self) -> dict[str, Any]:
-        """JSON schema of the arguments object, as an llm reads it."""
+        """JSON schema of the arguments object, as an llm reads it; the caller may change it."""
+        return deepcopy(self._schema)
+
+    @cached_property
+    def _schema(self) -> dict[str, Any]:
+        # Kept: an llm is shown it in every request.
         schema = self._model.model_json_schema(by_alias=True)
         schema.pop("title", None)
         for declared in schema.get("properties", {}).values():

@@ -7,6 +7,7 @@ as they are.
 """
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -30,6 +31,11 @@ def canonical_json(value: Any) -> bytes:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidPayload(field="value", value=value, fix=f"send plain JSON: {error}") from error
+
+
+def canonical_copy(value: Any) -> Any:
+    """A copy in canonical form, of which changes do not reach the value. Raises InvalidPayload."""
+    return json.loads(canonical_json(value))
 
 
 def digest(value: Any) -> str:

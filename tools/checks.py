@@ -233,7 +233,7 @@ def _handlers(spec: ToolSpec) -> Iterator[CheckMessage]:
         handler = getattr(spec, field)
         # A compensation may be a tool itself; its arguments come from the kernel.
         is_tool = field == "compensation_handler" and compensating_tool(spec) is not None
-        if handler is None or is_tool or _takes_call(handler):
+        if handler is None or is_tool or _takes(handler, 1):
             continue
         yield Error(
             f"{field} cannot be called with a call alone.",
@@ -241,6 +241,18 @@ def _handlers(spec: ToolSpec) -> Iterator[CheckMessage]:
             obj=_named(spec),
             id="tools.E013",
         )
+
+
+def _migration(spec: ToolSpec) -> Iterator[CheckMessage]:
+    migrate = spec.migrate_arguments
+    if migrate is None or (_takes(migrate, 2) and not inspect.iscoroutinefunction(migrate)):
+        return
+    yield Error(
+        "migrate_arguments cannot be called with arguments and the version they were stored for.",
+        hint="Make it a plain function (arguments: dict, from_version: str) -> dict.",
+        obj=_named(spec),
+        id="tools.E023",
+    )
 
 
 def _description(spec: ToolSpec) -> Iterator[CheckMessage]:
@@ -307,9 +319,9 @@ def _provider_conflicts(specs: Sequence[ToolSpec]) -> Iterator[CheckMessage]:
             )
 
 
-def _takes_call(handler: Callable[..., Any]) -> bool:
+def _takes(function: Callable[..., Any], count: int) -> bool:
     try:
-        inspect.signature(handler).bind(None)
+        inspect.signature(function).bind(*[None] * count)
     except (TypeError, ValueError):
         return False
     return True
@@ -330,6 +342,7 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[CheckMessage]], ...] = (
     _sizes,
     _handlers,
     check_compensation,
+    _migration,
     _description,
     _weak,
 )

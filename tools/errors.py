@@ -9,6 +9,7 @@
     ├── DuplicateTool       two tools claim one name
     ├── InvalidTool         a function that cannot be a tool
     ├── InvalidArguments    arguments that do not fit the tool's annotations
+    ├── OutdatedArguments   arguments that were stored for another schema of the tool's
     ├── InvalidPayload      a value that PostgreSQL or canonical JSON cannot hold
     ├── UnreadableResult    a tool returned what cannot be stored
     ├── NoAnswer            a function gave none in its time, or ended its thread
@@ -124,6 +125,17 @@ class InvalidArguments(ToolError):
         self.problems = tuple(problems)
         told = "; ".join(str(problem) for problem in self.problems)
         super().__init__(f"arguments of {tool}: {told}")
+
+
+class OutdatedArguments(ToolError):
+    """Arguments were stored for another schema than the tool has today: nobody reads them."""
+
+    def __init__(self, tool: str, *, stored: str, today: str, why: str) -> None:
+        self.tool, self.stored, self.today = tool, stored, today
+        super().__init__(
+            f"the arguments of {tool} were stored for version {stored} of them, and it takes "
+            f"version {today}: {why}"
+        )
 
 
 class InvalidPayload(ToolError):

@@ -2,8 +2,10 @@
 
 Guarantees: everything a recovery needs to know of a tool is on its `ToolSpec`, complete
 and frozen from the moment of import; `version` changes when its arguments or its declared
-policies do, and not when only the words about it do.
-Does not check that the declarations are safe together: `checks.py` does.
+policies do, and not when only the words about it do; `arguments_version` changes when the
+schema of its arguments does, and with nothing else.
+Does not check that the declarations are safe together: `checks.py` does. Does not notice that
+an argument whose type stayed means something else now: whoever changes that changes its name.
 """
 
 import hashlib
@@ -45,6 +47,8 @@ __all__ = [
 Function = TypeVar("Function", bound=Callable[..., Any])
 # What corrects a committed effect: a tool, its spec or its name, or a function of the call.
 Compensation = Union[Callable[..., Any], "ToolSpec", str]
+# `(arguments, from_version) -> arguments`.
+Migration = Callable[[dict[str, Any], str], dict[str, Any]]
 VERSION_DIGITS = 12
 RECONCILE_WITHIN = timedelta(hours=1)
 
@@ -78,11 +82,16 @@ class ToolSpec:
     sensitive: tuple[str, ...]
     # What a call would do in one sentence, for people; never part of what they sign.
     describe: str | Callable[..., str] | None = None
+    # From arguments that were stored under another schema, and its version, to today's.
+    migrate_arguments: Migration | None = None
     argument_model: ArgumentModel = field(repr=False, compare=False)
     version: str = field(init=False)
+    arguments_version: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "version", _version(self))
+        schema = _without_prose(self.argument_model.json_schema())
+        object.__setattr__(self, "arguments_version", _short_hash(schema))
 
     @property
     def provider_name(self) -> str:
@@ -154,6 +163,7 @@ def tool(
     resource_version: Callable[..., Any] | None = None,
     sensitive: Sequence[str] = (),
     describe: str | Callable[..., str] | None = None,
+    migrate_arguments: Migration | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function `(call, **arguments)` as a tool; returns it with a `.spec`.
 
@@ -164,7 +174,9 @@ def tool(
     called with those of the committed operation's arguments that it names, or a function
     `Call -> ToolCall | None`, where None says that nothing is to be corrected. A `parallel`
     write may leave beside its neighbours in one decision, as a READ does anyhow; any other
-    write is made alone, after those before it and before those behind it.
+    write is made alone, after those before it and before those behind it. `migrate_arguments` is
+    given arguments that were stored under an earlier schema, and its `arguments_version`, and
+    returns them in today's form, or raises: it asks nobody and keeps nothing.
 
     Raises InvalidTool for a signature without types, DuplicateTool for a taken name.
     """
@@ -203,6 +215,7 @@ def tool(
             resource_version=resource_version,
             sensitive=_names(sensitive),
             describe=describe,
+            migrate_arguments=migrate_arguments,
             argument_model=ArgumentModel(tool=tool_name, function=function),
         )
         registry.register(spec)
@@ -222,7 +235,11 @@ def _plain(value: Decimal) -> str:
 
 
 def _version(spec: ToolSpec) -> str:
-    """Short hash over what a stored operation relies on; descriptions are left out."""
+    return _short_hash(declaration(spec))
+
+
+def declaration(spec: ToolSpec) -> dict[str, Any]:
+    """What a stored operation relies on, and `version` is a digest of; descriptions are not."""
     declared = {
         "name": spec.name,
         "arguments": _without_prose(spec.argument_model.json_schema()),
@@ -255,9 +272,18 @@ def _version(spec: ToolSpec) -> str:
         "approval": asdict(spec.approval_policy) if spec.approval_policy else None,
         "sensitive": spec.sensitive,
     }
-    # Not the canonical form: a nonsensical number must live until the system checks name it.
-    text = json.dumps(declared, sort_keys=True, default=str)
+    plain: dict[str, Any] = json.loads(_plain_json(declared))
+    return plain
+
+
+def _short_hash(declared: Any) -> str:
+    text = _plain_json(declared)
     return hashlib.sha256(text.encode()).hexdigest()[:VERSION_DIGITS]
+
+
+def _plain_json(declared: Any) -> str:
+    # Not the canonical form: a nonsensical number must live until the system checks name it.
+    return json.dumps(declared, sort_keys=True, default=str)
 
 
 def _handler_name(handler: "Compensation | None") -> str | None:

@@ -34,16 +34,15 @@ from runs.admin.show import (
     visible,
     when,
 )
+from runs.argument_versions import describe_stored
 from runs.decisions import LONGEST_RATIONALE
 from runs.fingerprint import differences
 from runs.models import Approval, ModelDecision, ToolOperation
-from runs.sensitive import names_of_operation, without_secrets
+from runs.sensitive import Secrets, names_of_operation, without_secrets
 from runs.state import OperationStatus
 from tools.canonical import canonical_json
-from tools.describing import describe_call
-from tools.errors import InvalidPayload, UnknownTool
+from tools.errors import InvalidPayload
 from tools.redaction import REDACTED, bound_text, redact, scrub
-from tools.registry import get_tool
 
 SO_FAR: Final = 10
 SENTENCE: Final = 300
@@ -88,9 +87,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class Words:
-    """What the decider wrote about its decision. Nobody has checked it."""
+    """What the decider wrote of a call, and of its whole decision. Nobody has checked it."""
 
     text: str
+    of_all: str
     sure: str
     author: str
     note: str = ""
@@ -102,10 +102,7 @@ def request_url(approval_id: object) -> str:
 
 def say_action(operation: ToolOperation) -> str:
     """The action in one plain sentence: the tool's own, or one made from its declaration."""
-    try:
-        said = describe_call(get_tool(operation.tool), operation.arguments)
-    except UnknownTool:
-        said = ""
+    said = describe_stored(operation)
     if not said:
         hidden = names_of_operation(operation)
         given = [
@@ -254,26 +251,41 @@ def so_far(approval: Approval, *, linked: bool) -> Table:
 
 
 def agents_words(approval: Approval) -> Words | None:
-    """What the decider said of the decision; None where none is recorded. One query."""
+    """What the decider said of the call; None where no decision is recorded. One query."""
     operation = approval.operation
     found = ModelDecision.objects.filter(pk=operation.step_id).values("body", "decider").first()
     if found is None:
         return None
     body = found["body"] if isinstance(found["body"], Mapping) else {}
-    said, sure = body.get("rationale"), body.get("confidence")
-    text = scrub(
-        said if isinstance(said, str) else "", operation.arguments, names_of_operation(operation)
-    )
+    call = _call_of(body, operation.ordinal)
+    secrets = Secrets([operation.arguments, body], names_of_operation(operation))
+    own, of_all = (_say_rationale(said, secrets) for said in (call, body))
+    sure = call.get("confidence", body.get("confidence"))
     is_number = isinstance(sure, int | float) and not isinstance(sure, bool)
     note = ""
     if operation.revision:
         note = "It wrote this of its own call, which a person has changed since."
     return Words(
-        text=visible(bound_text(text, LONGEST_RATIONALE)),
+        text=own or of_all,
+        of_all=of_all if own else "",
         sure=f"{sure:.0%}" if is_number else "",
         author=line(str(found["decider"]), 100),
         note=note,
     )
+
+
+def _call_of(body: Mapping[str, Any], ordinal: int) -> Mapping[str, Any]:
+    match body.get("calls"):
+        case [*calls] if ordinal < len(calls) and isinstance(calls[ordinal], Mapping):
+            found: Mapping[str, Any] = calls[ordinal]
+            return found
+    return {}
+
+
+def _say_rationale(said: Mapping[str, Any], secrets: Secrets) -> str:
+    text = said.get("rationale")
+    known = secrets.without(text) if isinstance(text, str) else ""
+    return visible(bound_text(known, LONGEST_RATIONALE))
 
 
 def _signer(verdict: Verdict) -> Cell:

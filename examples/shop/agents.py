@@ -8,7 +8,19 @@ paid when none is given. Both finish with the id of the refund. The input of `fu
 from datetime import timedelta
 from typing import Any
 
-from runs import Agent, Budget, CallTools, Context, Decision, Fail, Finish, Script, ToolCall
+from django.conf import settings
+from pydantic import RootModel
+
+from runs import Agent, Budget, CallTools, Context, Decision, Fail, Finish, Llm, Script, ToolCall
+
+INSTRUCTIONS = """\
+You refund orders of a shop. The input names the order; look it up before you refund it. Refund
+the amount of the input, and what was paid where it names none; never more than was paid. When a
+refund was rejected, or a person denied it, give up: nobody else may be asked."""
+
+
+class RefundId(RootModel[str]):
+    """The id of the refund, as the provider gave it."""
 
 
 def decide_refund(context: Context) -> Decision:
@@ -31,9 +43,12 @@ def decide_refund(context: Context) -> Decision:
 
 refund_agent = Agent(
     name="refund_agent",
-    decider=decide_refund,
+    # The same agent, with its plan in code or left to the llm of AGENTOPS_LLM.
+    decider=Llm(instructions=INSTRUCTIONS) if settings.AGENTOPS_LLM else decide_refund,
     tools=("lookup_order", "refund_customer"),
-    budget=Budget(steps=10, duration=timedelta(days=2)),
+    budget=Budget(steps=10, tokens=200_000, cost_usd="1.00", duration=timedelta(days=2)),
+    output=RefundId,
+    constraints=("Never refund more than was paid for the order.",),
 )
 
 refund_once = Agent(

@@ -13,24 +13,30 @@ per kind of row.
 
 from runs.admin import (
     control,
+    handoffs,
     incidents,
     journal,
+    llms,
     observations,
     operations,
     runs,
     schedules,
     steps,
+    versions,
     workers,
 )
 
 __all__ = [
     "control",
+    "handoffs",
     "incidents",
     "journal",
+    "llms",
     "observations",
     "operations",
     "runs",
     "schedules",
     "steps",
+    "versions",
     "workers",
 ]

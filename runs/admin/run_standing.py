@@ -17,12 +17,13 @@ from runs.admin.show import (
     record_url,
     run_badge,
     run_link,
+    version_link,
     when,
 )
 from runs.family import MOST, find_descendants
 from runs.models import AgentRun, Question, Wait
 from runs.presenting import present_limits, present_spent
-from runs.state import RunState
+from runs.state import RunEvent, RunState
 from runs.tables import say_spent
 from tools.redaction import scrub
 
@@ -44,6 +45,19 @@ def standing_notices(run: AgentRun, hidden: Collection[str]) -> list[Notice]:
     if run.compensating_since is not None and run.finished_at is None:
         notices.append(Notice("warning", "Corrects what it did", [said(run.compensation_reason)]))
     return notices
+
+
+def agent_of(run: AgentRun) -> Cell:
+    """Its agent, the version that decides, and since when it is another one than before."""
+    shown = format_html("{} <small>version {}</small>", run.agent, version_link(run.agent_version))
+    adopted = (
+        run.journal.filter(event=RunEvent.MIGRATE, operation=None).order_by("-version").first()
+    )
+    if adopted is None:
+        return shown
+    return format_html(
+        "{} <small>adopted {}: {}</small>", shown, when(adopted.at), line(adopted.reason, 300)
+    )
 
 
 def standing_facts(run: AgentRun) -> list[Fact]:

@@ -22,9 +22,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from runs.admin import filters
+from runs.admin.handoffs import HandoffAdmin
 from runs.admin.incidents import incident_notices
 from runs.admin.lists import PER_PAGE, among_newest
-from runs.admin.readonly import Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
+from runs.admin.llms import LlmRequestAdmin
+from runs.admin.readonly import Cell, Fact, Notice, Part, ReadOnlyAdmin, Record, Table
 from runs.admin.run_requests import (
     REQUESTS,
     RunRequest,
@@ -33,7 +35,7 @@ from runs.admin.run_requests import (
     offered,
     page_of,
 )
-from runs.admin.run_standing import family_of, standing_facts, standing_notices
+from runs.admin.run_standing import agent_of, family_of, standing_facts, standing_notices
 from runs.admin.show import (
     LINE,
     Row,
@@ -55,7 +57,9 @@ from runs.models import (
     Approval,
     Checkpoint,
     ControlRequest,
+    Handoff,
     Incident,
+    LlmRequest,
     ModelDecision,
     Signal,
     Step,
@@ -76,6 +80,8 @@ OF_A_RUN: Final[dict[str, type[Row]]] = {
     "Steps": Step,
     "Attempts": StepAttempt,
     "Decisions": ModelDecision,
+    "Llm requests": LlmRequest,
+    "Handoffs": Handoff,
     "Observations": ToolObservation,
     "Checkpoints": Checkpoint,
     "Journal": Transition,
@@ -205,6 +211,7 @@ class RunAdmin(ReadOnlyAdmin):
                 *standing_notices(run, hidden),
                 *incident_notices(run.incidents.select_related("operation"), run=run.pk),
                 *family_of(run),
+                *self._of_llms(request, run, hidden),
                 *self._tables(request, run),
                 text_block("Objective", run.objective),
                 json_block("Input", run.input, hidden),
@@ -239,6 +246,23 @@ class RunAdmin(ReadOnlyAdmin):
             **shown,
         }
         return TemplateResponse(request, "admin/runs/run_request.html", context)
+
+    def _of_llms(self, request: HttpRequest, run: AgentRun, hidden: frozenset[str]) -> list[Table]:
+        """What its llms were asked, and what replaced old context; nothing where none decides."""
+        requests = self.admin_site.get_model_admin(LlmRequest)
+        handoffs = self.admin_site.get_model_admin(Handoff)
+        assert isinstance(requests, LlmRequestAdmin)
+        assert isinstance(handoffs, HandoffAdmin)
+        return [
+            *handoffs.newest_of(request, run, hidden=hidden),
+            *requests.table_with_words(
+                request,
+                run,
+                LlmRequest.objects.filter(run_id=run.pk),
+                hidden=hidden,
+                more_url=list_url(LlmRequest, run=run.pk),
+            ),
+        ]
 
     def _tables(self, request: HttpRequest, run: AgentRun) -> list[Part]:
         return [
@@ -277,7 +301,7 @@ def _facts(run: AgentRun) -> list[Fact]:
         Fact("Held by", _holder(run)),
         Fact("Fencing token", str(run.fence_token)),
         Fact("Next", _next_move(run)),
-        Fact("Agent", format_html("{} <small>version {}</small>", run.agent, run.agent_version)),
+        Fact("Agent", agent_of(run)),
         Fact("Step", str(run.step_number)),
         Fact("Created", format_html("{} by {}", when(run.created_at), line(run.created_by))),
         Fact("Last change", format_html("{} version {}", when(run.updated_at), run.version)),

@@ -24,8 +24,12 @@ from runs.models import (
     Approval,
     Checkpoint,
     ControlRequest,
+    Definition,
+    Handoff,
     Incident,
+    LlmRequest,
     ModelDecision,
+    Release,
     Signal,
     Step,
     StepAttempt,
@@ -53,6 +57,10 @@ Row = (
     | Worker
     | ControlRequest
     | Signal
+    | LlmRequest
+    | Handoff
+    | Definition
+    | Release
 )
 
 NOTHING: Final = "–"
@@ -241,6 +249,13 @@ def operation_link(operation_id: str | None) -> SafeString | str:
     if operation_id is None:
         return NOTHING
     return link(record_url(ToolOperation, operation_id), f"{operation_id[:11]}…")
+
+
+def version_link(version: str) -> SafeString | str:
+    """A version's content, among all that were served."""
+    if not version:
+        return NOTHING
+    return link(list_url(Definition, q=version), visible(version))
 
 
 def step_link(step_id: int, number: int) -> SafeString:

@@ -7,7 +7,8 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 
 from runs.admin import filters
-from runs.admin.readonly import Cell, Fact, Part, ReadOnlyAdmin, Record
+from runs.admin.llms import LlmRequestAdmin
+from runs.admin.readonly import Cell, Fact, Part, ReadOnlyAdmin, Record, Table
 from runs.admin.show import (
     Tone,
     badge,
@@ -18,17 +19,20 @@ from runs.admin.show import (
     record_url,
     run_link,
     step_link,
+    version_link,
     when,
 )
 from runs.models import (
+    AgentRun,
     Checkpoint,
+    LlmRequest,
     ModelDecision,
     Step,
     StepAttempt,
     ToolOperation,
     Transition,
 )
-from runs.sensitive import names_of_run
+from runs.sensitive import Secrets, names_of_run
 
 OUTCOME_TONES: dict[str, Tone] = {
     StepAttempt.Outcome.DONE: "success",
@@ -43,6 +47,7 @@ class StepAdmin(ReadOnlyAdmin):
     list_display = ("step", "run", "open", "opened", "closed")
     list_filter = (filters.OfRun,)
     list_only = ("run_id", "number", "opened_at", "closed_at")
+    record_related = ("run",)
     empty = "No step yet: a worker opens the first one when it takes a run."
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
@@ -72,6 +77,7 @@ class StepAdmin(ReadOnlyAdmin):
     def record(self, request: HttpRequest, step: Step) -> Record:
         decision = ModelDecision.objects.filter(pk=step.pk).only("kind").first()
         checkpoint = Checkpoint.objects.filter(pk=step.pk).only("pk").first()
+        hidden = names_of_run(run_id=step.run_id, agent=step.run.agent)
         return Record(
             title=f"Step {step.number}",
             state=self.open(step),
@@ -94,6 +100,7 @@ class StepAdmin(ReadOnlyAdmin):
                 ),
             ],
             parts=[
+                *self.requests(request, step, run=step.run, hidden=hidden),
                 *self.operations(request, step),
                 *self.section(
                     request,
@@ -115,6 +122,21 @@ class StepAdmin(ReadOnlyAdmin):
                     empty="No journal row.",
                 ),
             ],
+        )
+
+    def requests(
+        self, request: HttpRequest, step: Step, *, run: AgentRun, hidden: frozenset[str]
+    ) -> list[Table]:
+        """What llms were asked for the step's decision, and what they said."""
+        of_llms = self.admin_site.get_model_admin(LlmRequest)
+        assert isinstance(of_llms, LlmRequestAdmin)
+        return of_llms.table_with_words(
+            request,
+            run,
+            LlmRequest.objects.filter(step_id=step.pk),
+            hidden=hidden,
+            more_url=list_url(LlmRequest, step=step.pk),
+            without=("run", "place"),
         )
 
     def operations(self, request: HttpRequest, step: Step) -> list[Any]:
@@ -267,10 +289,12 @@ class DecisionAdmin(UnderStepAdmin):
 
     def record(self, request: HttpRequest, decision: ModelDecision) -> Record:
         run, step = decision.run, decision.step
+        hidden = names_of_run(run_id=run.pk, agent=run.agent)
         steps = self.admin_site.get_model_admin(Step)
         assert isinstance(steps, StepAdmin)
         parts: list[Part] = [
-            json_block("Body", decision.body, names_of_run(run_id=run.pk, agent=run.agent)),
+            json_block("Body", Secrets([run.input, decision.body], hidden).hide(decision.body), ()),
+            *steps.requests(request, step, run=run, hidden=hidden),
             *steps.operations(request, step),
             json_block("Tool versions", decision.tool_versions, ()),
         ]
@@ -284,8 +308,15 @@ class DecisionAdmin(UnderStepAdmin):
                 Fact("Decider", line(decision.decider)),
                 Fact(
                     "Agent",
-                    format_html("{} <small>version {}</small>", run.agent, decision.agent_version),
+                    format_html(
+                        "{} <small>version {}</small>",
+                        run.agent,
+                        version_link(decision.agent_version),
+                    ),
                 ),
+                Fact("Llm, as it answered", line(decision.llm_version)),
+                Fact("Prompt version", version_link(decision.prompt_version)),
+                Fact("Policy version", line(decision.policy_version)),
                 Fact("Fencing token", str(decision.fence_token)),
                 Fact("Recorded", when(decision.recorded_at)),
             ],

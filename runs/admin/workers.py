@@ -9,8 +9,8 @@ from django.urls import reverse
 
 from runs.admin import filters
 from runs.admin.readonly import Cell, Fact, Notice, Part, ReadOnlyAdmin, Record
-from runs.admin.show import NOTHING, PARAGRAPH, Tone, badge, line, link, list_url, when
-from runs.models import ToolOperation, Worker
+from runs.admin.show import NOTHING, PARAGRAPH, Tone, badge, line, link, list_url, record_url, when
+from runs.models import Release, ToolOperation, Worker
 from runs.state import OperationStatus
 from runs.worker_ends import Standing, standing, unknown_from
 
@@ -93,6 +93,7 @@ class WorkerAdmin(ReadOnlyAdmin):
                 Fact("Ended", when(worker.ended_at)),
                 Fact("Known because", self.known_by(worker)),
                 Fact("Evidence", line(worker.evidence, PARAGRAPH)),
+                Fact("Release", _release_of(worker)),
                 Fact("Kernel's boot", line(worker.boot_id)),
                 Fact("Namespaces", line(worker.pid_namespace)),
                 Fact("Started, in ticks after boot", str(worker.pid_started or NOTHING)),
@@ -112,6 +113,12 @@ class WorkerAdmin(ReadOnlyAdmin):
                 without=(),
             )
         ]
+
+
+def _release_of(worker: Worker) -> Cell:
+    if worker.release_id is None:
+        return NOTHING
+    return link(record_url(Release, worker.release_id), line(worker.release_id, 64))
 
 
 def _what_to_do(worker: Worker) -> list[Part]:

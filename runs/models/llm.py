@@ -26,7 +26,7 @@ class LlmRequest(models.Model):
         EMPTY = "empty", "Neither a call nor a text"
         TRUNCATED = "truncated", "Cut off at the most tokens that an answer may have"
         REFUSED = "refused", "The llm, or a filter of its provider, refused"
-        MALFORMED = "malformed", "Arguments that are no JSON object"
+        MALFORMED = "malformed", "Arguments that nothing can be made of"
         REPEATED_CALL_ID = "repeated_call_id", "Two calls under one id"
         OVERSIZED = "oversized", "Larger than what can be stored"
         TOO_MANY_CALLS = "too_many_calls", "More calls than one decision may have"
@@ -76,7 +76,7 @@ class LlmRequest(models.Model):
 class Handoff(models.Model):
     """What replaces everything before a step for whoever decides next; checked against the rows.
 
-    `body` is `runs.handoffs.Artifact` as JSON; `through_step` is the last step that it speaks
+    `body` is `runs.artifact.Artifact` as JSON; `through_step` is the last step that it speaks
     about. The newest one of a run counts.
     """
 

@@ -28,7 +28,7 @@ class NeverSent(models.TextChoices):
     REFUSED = "refused", "Refused by policy"
     DENIED = "denied", "Refused by a person"
     EXPIRED = "expired", "Nobody decided in time"
-    CHANGED = "changed", "A person proposed other arguments"
+    CHANGED = "changed", "Other arguments took their place"
     REPEAT = "repeat", "The call that it repeats came to nothing"
     GIVEN_UP = "given_up", "No try left this process"
     CANCELLED = "cancelled", "Its run was cancelled"
@@ -43,7 +43,7 @@ class ToolOperation(models.Model):
     step_number = models.IntegerField()
     ordinal = models.IntegerField(help_text="the call's place in the recorded decision, from 0")
     revision = models.IntegerField(
-        default=0, help_text="0 as decided; n for the n-th change that a person proposed"
+        default=0, help_text="0 as decided; n for the n-th change of its arguments"
     )
     run_version = models.BigIntegerField(help_text="the run's version at the last write")
     status = models.CharField(max_length=32, choices=choices(OperationStatus))

@@ -134,6 +134,12 @@ class AgentRun(models.Model):
                 fields=["agent", "-priority", "wake_at", "id"],
                 condition=Q(wake_at__isnull=False),
             ),
+            # Which versions runs are pinned to: who goes on with them, and are there such workers.
+            models.Index(
+                name="run_active",
+                fields=["agent", "agent_version", "id"],
+                condition=Q(finished_at__isnull=True),
+            ),
             models.Index(name="run_held", fields=["agent"], condition=~Q(lease_owner="")),
             models.Index(
                 name="run_paused", fields=["paused_at"], condition=Q(paused_at__isnull=False)

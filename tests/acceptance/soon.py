@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-SOON = 5.0  # seconds
+# As long as a machine may be busy with something else: nothing that comes waits for it to be over.
+SOON = 30.0  # seconds
 
 
 def eventually(holds: Callable[[], bool]) -> bool:

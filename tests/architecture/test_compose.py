@@ -20,10 +20,17 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 DATA_DIR = Path("/data")
 WEB_PORT, FLOWER_PORT = 8000, 5555
-# Read by Flower and by PostgreSQL's image, not by our settings.
-FOREIGN_VARIABLES = {"FLOWER_BASIC_AUTH", "POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD"}
+# Read by the libraries of llms' providers.
+LLM_KEYS = {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
+# Read by those, by Flower and by PostgreSQL's image, not by our settings.
+FOREIGN_VARIABLES = LLM_KEYS | {
+    "FLOWER_BASIC_AUTH",
+    "POSTGRES_USER",
+    "POSTGRES_DB",
+    "POSTGRES_PASSWORD",
+}
 # For what is off unless somebody turns it on.
-OPTIONAL = {"AGENTOPS_EMAIL_PASSWORD", "AGENTOPS_WEBHOOK_SECRET"}
+OPTIONAL = {"AGENTOPS_EMAIL_PASSWORD", "AGENTOPS_WEBHOOK_SECRET"} | LLM_KEYS
 # What `up` starts, and the service that does its work.
 SERVICE_OF = {"web": "web", "worker-1": "worker", "beat": "beat", "flower": "flower"}
 OURS = ("migrate", *SERVICE_OF.values())
@@ -86,6 +93,12 @@ def test_no_secret_has_a_default() -> None:
         if _is_secret(name)
     }
     assert all(value.startswith("${") for value in written.values())
+
+
+def test_the_keys_of_llms_reach_the_workers_and_nobody_else() -> None:
+    holders = {name for name in OURS if LLM_KEYS & set(SERVICES[name]["environment"])}
+    assert holders == {"worker"}
+    assert set(SERVICES["worker"]["environment"]) >= LLM_KEYS
 
 
 def test_the_addresses_name_the_services_and_the_database_they_create() -> None:

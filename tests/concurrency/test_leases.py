@@ -1,6 +1,5 @@
 """A lease holds as long as its work lives, and no longer."""
 
-import time
 from typing import Final
 
 import pytest
@@ -13,7 +12,8 @@ from tests.processes import Celery, wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
-LONG_LEASE_SECONDS: Final = 60
+# Longer than any wait of a test: nobody who waits for its end comes to anything.
+LONG_LEASE_SECONDS: Final = 120
 
 
 def test_a_call_that_outlasts_the_lease_is_renewed_and_sent_once(
@@ -72,7 +72,6 @@ def test_a_worker_that_is_asked_to_end_gives_its_lease_back_at_once(
     provider.wait_until_held(seconds=20)
     leaving.terminate()
     wait_until(lambda: "shutdown" in leaving.said.lower(), what="the worker knows that it ends")
-    asked_at = time.monotonic()
     provider.release()
     assert leaving.wait(seconds=30) == 0, leaving.said
     run.refresh_from_db()
@@ -80,7 +79,6 @@ def test_a_worker_that_is_asked_to_end_gives_its_lease_back_at_once(
     assert (run.state, run.step_number) == ("READY", 1)
     celery.worker("staying", **lease)
     wait_until_finished(run.id)
-    assert time.monotonic() - asked_at < LONG_LEASE_SECONDS / 2
     assert_recovered(run.id, provider, claims_at_least=2)
     assert len(provider.requests(path="/orders/17")) == 1
 

@@ -4,15 +4,18 @@ It has a `Worker` row as any worker process has, looks for neighbours that are g
 reports its own end.
 
 This module is loaded by the fork server (`forked.py`), which has Django set up but no
-connection open; each child then opens its own.
+connection open; each child then opens its own. What a child would load on first use is
+loaded here, once for all of them.
 """
 
 import ctypes
+import gc
 import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import django
@@ -21,6 +24,7 @@ from django.apps import apps
 if not apps.ready:
     django.setup()
 
+import psycopg_pool  # noqa: F401  imported by Django when a connection is opened
 from django.conf import settings
 from django.db import connection
 
@@ -29,6 +33,9 @@ from runs.engine import advance
 from tests.crash.faultapp import faults
 from tests.processes import wait_until
 from tools.execution import in_flight
+
+# Children look through what is new alone, and so copy less of what they share.
+gc.freeze()
 
 LONGEST_NAP_SECONDS = 0.1
 # The exit status of a worker that left the run to a person.
@@ -41,7 +48,8 @@ DECLARED_ENDED = 4
 class Assignment:
     """What one worker is to do. `fault` is told as `faults.arm` reads it, or empty.
 
-    `stays`: it lives until the run has ended, also while nobody is due.
+    `stays`: it lives until the run has ended, also while nobody is due. `env` is what else it
+    finds in its environment.
     """
 
     run_id: UUID
@@ -50,6 +58,7 @@ class Assignment:
     lease_seconds: float = 1.0
     fault: str = ""
     stays: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def work_on(assignment: Assignment) -> None:
@@ -57,6 +66,7 @@ def work_on(assignment: Assignment) -> None:
     become_a_worker(assignment.log)
     for variable in ("SHOP_PAYMENTS_URL", "KEYLESS_PAYMENTS_URL"):
         os.environ[variable] = assignment.provider_url
+    os.environ.update(assignment.env)
     settings.AGENTOPS_LEASE_SECONDS = assignment.lease_seconds
     if assignment.fault:
         faults.arm(assignment.fault)

@@ -5,14 +5,16 @@ Runs are struck side by side, for most of each is waiting for a lost worker's le
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.db import connection
 
 from examples.shop.provider_process import ProviderProcess
 from runs.events import Name
+
+K = TypeVar("K", bound=str)
 
 LANES: Final = 8
 # How often at least a run that reads, refunds and finishes meets each kind of event.
@@ -42,12 +44,10 @@ def meet(provider: ProviderProcess, answer: str) -> None:
         provider.fault(path="/refunds", method="POST", **fault)
 
 
-def strike_everywhere(
-    is_struck_at: Callable[[Name, int], bool], *, kinds: list[Name]
-) -> Counter[Name]:
+def strike_everywhere(is_struck_at: Callable[[K, int], bool], *, kinds: Sequence[K]) -> Counter[K]:
     """Strike at 1, 2, 3 … of each kind until a run went by untouched; returns how often."""
     turn = threading.Lock()
-    begun, under_way, struck = Counter[Name](), Counter[Name](), Counter[Name]()
+    begun, under_way, struck = Counter[K](), Counter[K](), Counter[K]()
     left = set(kinds)
 
     def keep_striking() -> None:

@@ -18,6 +18,9 @@ from typing import Any, Self
 from tests.crash import driving
 from tests.processes import DidNotHappen, Servers, environment, is_stopped, wait_until
 
+# They take a second or two to load, which no child of theirs should spend again.
+ASKS_LLMS = ("pydantic_ai.direct", "pydantic_ai.models.openai", "openai.resources.chat")
+
 _context = multiprocessing.get_context("forkserver")
 # multiprocessing reads the end of any child while it starts another one: one at a time.
 _turn = threading.Lock()
@@ -41,7 +44,7 @@ def start_fork_server(servers: Servers) -> bool:
     os.environ.clear()
     os.environ.update(wanted)
     try:
-        _context.set_forkserver_preload([driving.__name__])
+        _context.set_forkserver_preload([*ASKS_LLMS, driving.__name__])
         forkserver.ensure_running()
     finally:
         os.environ.clear()

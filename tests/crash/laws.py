@@ -28,7 +28,7 @@ def assert_recovered(run_id: UUID, provider: ProviderProcess, *, claims_at_least
     operations = list(ToolOperation.objects.filter(run=run))
     assert operations
     for operation in operations:
-        assert operation.status == OperationStatus.COMMITTED
+        assert operation.status == OperationStatus.COMMITTED, operation.error
         is_write = operation.effect_type != "READ"
         assert len(provider.effects(operation.id)) == int(is_write), operation.tool
     assert_tokens_only_grew(run_id, provider)
@@ -103,7 +103,7 @@ def assert_settled(run_id: UUID, books: Books) -> ToolOperation:
     assert run.state == RunState.COMPLETED, f"{run.state}: {run.error}"
     assert not Transition.objects.filter(run=run, event__in=PERSON_EVENTS).exists()
     operation = ToolOperation.objects.get(run=run)
-    assert operation.status == OperationStatus.COMMITTED
+    assert operation.status == OperationStatus.COMMITTED, operation.error
     assert_honest(run_id, books)
     return operation
 

@@ -16,7 +16,8 @@ import psycopg
 import pytest
 from kombu import Connection
 
-from agentops.embedded import running
+from agentops.embedded import Stack, running
+from agentops.embedded.urls import DATABASE_NAME
 from examples.shop.provider_process import ProviderProcess
 from tests.processes import ROOT, Celery, Servers, environment, in_database, wait_until
 
@@ -70,74 +71,94 @@ class Lane:
         assert people == []
 
 
-@contextmanager
-def celery_on(lane: Lane, *, log_dir: Path, provider: ProviderProcess) -> Iterator[Celery]:
-    env = {"SHOP_PAYMENTS_URL": provider.url}
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Servers that tests may restart, with a migrated database that is copied for each of them.
+
+    What one test leaves at the broker names runs that the next one's database does not have.
+    """
+    with running(tmp_path_factory.mktemp("servers") / "data") as stack:
+        _migrate(Servers(database_url=stack.database_url, broker_url=stack.broker_url))
+        yield stack
+
+
+@pytest.fixture
+def lane(stack: Stack) -> Lane:
+    name = f"lane_{uuid4().hex[:12]}"
+    elsewhere = in_database(stack.database_url, "postgres")
+    with psycopg.connect(elsewhere, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {DATABASE_NAME}".encode())
+    url = in_database(stack.database_url, name)
+    return Lane(Servers(database_url=url, broker_url=stack.broker_url))
+
+
+def _migrate(servers: Servers) -> None:
     subprocess.run(
         [sys.executable, "manage.py", "migrate", "--verbosity=0"],
         cwd=ROOT,
-        env=environment(lane.servers),
+        env=environment(servers),
         check=True,
     )
+
+
+@contextmanager
+def celery_on(lane: Lane, *, log_dir: Path, provider: ProviderProcess) -> Iterator[Celery]:
+    env = {"SHOP_PAYMENTS_URL": provider.url}
     with Celery(lane.servers, log_dir=log_dir, env=env) as celery:
         yield celery
 
 
 @pytest.mark.parametrize("how", [ORDERLY, FORCED], ids=["orderly", "forced"])
 def test_runs_go_on_after_postgresql_was_restarted_in_the_middle_of_a_call(
-    how: signal.Signals, provider: ProviderProcess, tmp_path: Path
+    how: signal.Signals, stack: Stack, lane: Lane, provider: ProviderProcess, tmp_path: Path
 ) -> None:
     """Case L7: the database goes away under one run's call and another run's recovery."""
-    with running(tmp_path / "servers") as stack:
-        lane = Lane(Servers(database_url=stack.database_url, broker_url=stack.broker_url))
-        with celery_on(lane, log_dir=tmp_path, provider=provider) as celery:
-            provider.fault("hold", path="/orders", method="GET")
-            celery.beat()
-            doomed = celery.worker("doomed", CRASH_AT="call_starting:1:SIGKILL")
-            abandoned = lane.start_run(celery, "crash_sighted")
-            assert doomed.wait(seconds=40) == -signal.SIGKILL
-            celery.worker("worker")
-            provider.wait_until_held(seconds=30)
-            started = lane.start_run(celery, "crash_patient")
-            before = stack.postgres_pid
-            os.kill(before, how)
-            wait_until(lambda: stack.postgres_pid != before, what="PostgreSQL was started again")
-            provider.release()
-            for run_id in (abandoned, started):
-                lane.wait_until_completed(run_id)
-            lane.assert_one_refund(abandoned, provider, claims=2)
-            lane.assert_one_refund(started, provider, claims=1)
+    with celery_on(lane, log_dir=tmp_path, provider=provider) as celery:
+        provider.fault("hold", path="/orders", method="GET")
+        celery.beat()
+        doomed = celery.worker("doomed", CRASH_AT="call_starting:1:SIGKILL")
+        abandoned = lane.start_run(celery, "crash_sighted")
+        assert doomed.wait(seconds=40) == -signal.SIGKILL
+        celery.worker("worker")
+        provider.wait_until_held(seconds=30)
+        started = lane.start_run(celery, "crash_patient")
+        before = stack.postgres_pid
+        os.kill(before, how)
+        wait_until(lambda: stack.postgres_pid != before, what="PostgreSQL was started again")
+        provider.release()
+        for run_id in (abandoned, started):
+            lane.wait_until_completed(run_id)
+        lane.assert_one_refund(abandoned, provider, claims=2)
+        lane.assert_one_refund(started, provider, claims=1)
 
 
 @pytest.mark.parametrize("arrived", [False, True], ids=["commit did not arrive", "commit arrived"])
 def test_a_worker_whose_connection_breaks_at_its_commit_asks_the_row_before_it_concludes(
-    arrived: bool, provider: ProviderProcess, tmp_path: Path
+    arrived: bool, stack: Stack, lane: Lane, provider: ProviderProcess, tmp_path: Path
 ) -> None:
     """The answer to a refund is in hand; the connection breaks before or under its commit.
 
     The lease is longer than the test: only the worker itself can go on.
     """
-    with running(tmp_path / "servers") as stack:
-        lane = Lane(Servers(database_url=stack.database_url, broker_url=stack.broker_url))
-        with celery_on(lane, log_dir=tmp_path, provider=provider) as celery:
-            worker = celery.worker(
-                "worker", CRASH_AT="commit_starting:5:SIGSTOP", AGENTOPS_LEASE_SECONDS="120"
-            )
-            run_id = lane.start_run(celery, "crash_sighted")
-            worker.wait_until_stopped()
-            if arrived:
-                with _commits_that_nobody_confirms(lane):
-                    worker.go_on()
-                    _break_the_commit_under_way(lane)
-            else:
-                before = stack.postgres_pid
-                os.kill(before, ORDERLY)
-                wait_until(lambda: stack.postgres_pid != before, what="PostgreSQL came back")
+    with celery_on(lane, log_dir=tmp_path, provider=provider) as celery:
+        worker = celery.worker(
+            "worker", CRASH_AT="commit_starting:5:SIGSTOP", AGENTOPS_LEASE_SECONDS="120"
+        )
+        run_id = lane.start_run(celery, "crash_sighted")
+        worker.wait_until_stopped()
+        if arrived:
+            with _commits_that_nobody_confirms(lane):
                 worker.go_on()
-            lane.wait_until_completed(run_id)
-            lane.assert_one_refund(run_id, provider, claims=1)
-            assert lane.rows("SELECT fence_token FROM runs_agentrun") == [(1,)]
-            assert len(provider.requests(method="POST")) == 1
+                _break_the_commit_under_way(lane)
+        else:
+            before = stack.postgres_pid
+            os.kill(before, ORDERLY)
+            wait_until(lambda: stack.postgres_pid != before, what="PostgreSQL came back")
+            worker.go_on()
+        lane.wait_until_completed(run_id)
+        lane.assert_one_refund(run_id, provider, claims=1)
+        assert lane.rows("SELECT fence_token FROM runs_agentrun") == [(1,)]
+        assert len(provider.requests(method="POST")) == 1
 
 
 @contextmanager
@@ -167,14 +188,16 @@ def _tell_server(lane: Lane, statement: str) -> None:
         connection.execute("SELECT pg_reload_conf()")
 
 
-def _embedded(under: ExitStack, directory: Path) -> Lane:
-    """Servers from wheels, for this test alone."""
-    stack = under.enter_context(running(directory / "servers"))
-    return Lane(Servers(database_url=stack.database_url, broker_url=stack.broker_url))
-
-
-def _own(under: ExitStack, _directory: Path) -> Lane:
+@pytest.fixture
+def own_lane() -> Iterator[Lane]:
     """A new database on the machine's PostgreSQL, and its RabbitMQ; or a skip that says why."""
+    with ExitStack() as under:
+        servers = _own_servers(under)
+        _migrate(servers)
+        yield Lane(servers)
+
+
+def _own_servers(under: ExitStack) -> Servers:
     name = f"agentops_lane_{uuid4().hex[:12]}"
     try:
         connection = psycopg.connect(OWN_POSTGRES, autocommit=True, connect_timeout=2)
@@ -190,28 +213,22 @@ def _own(under: ExitStack, _directory: Path) -> Lane:
         pytest.skip(f"no broker of the machine's own: {error}")
     connection.execute(f"CREATE DATABASE {name}".encode())
     under.callback(connection.execute, f"DROP DATABASE {name} WITH (FORCE)".encode())
-    return Lane(
-        Servers(
-            database_url=in_database(OWN_POSTGRES, name),
-            broker_url=OWN_BROKER,
-        )
-    )
+    return Servers(database_url=in_database(OWN_POSTGRES, name), broker_url=OWN_BROKER)
 
 
 @pytest.mark.parametrize(
-    "lane_of", [_embedded, _own], ids=["embedded", "own PostgreSQL + RabbitMQ"]
+    "servers", ["lane", "own_lane"], ids=["embedded", "own PostgreSQL + RabbitMQ"]
 )
 def test_a_refund_survives_a_killed_celery_worker_on(
-    lane_of: Any, provider: ProviderProcess, tmp_path: Path
+    servers: str, request: pytest.FixtureRequest, provider: ProviderProcess, tmp_path: Path
 ) -> None:
-    with ExitStack() as under:
-        lane: Lane = lane_of(under, tmp_path)
-        with celery_on(lane, log_dir=tmp_path, provider=provider) as celery:
-            provider.fault("lose_answer")
-            celery.beat()
-            doomed = celery.worker("doomed", CRASH_AT="call_done:2:SIGKILL")
-            run_id = lane.start_run(celery, "crash_sighted")
-            assert doomed.wait(seconds=40) == -signal.SIGKILL, doomed.said
-            celery.worker("replacement")
-            lane.wait_until_completed(run_id)
-            lane.assert_one_refund(run_id, provider, claims=2)
+    lane: Lane = request.getfixturevalue(servers)
+    with celery_on(lane, log_dir=tmp_path, provider=provider) as celery:
+        provider.fault("lose_answer")
+        celery.beat()
+        doomed = celery.worker("doomed", CRASH_AT="call_done:2:SIGKILL")
+        run_id = lane.start_run(celery, "crash_sighted")
+        assert doomed.wait(seconds=40) == -signal.SIGKILL, doomed.said
+        celery.worker("replacement")
+        lane.wait_until_completed(run_id)
+        lane.assert_one_refund(run_id, provider, claims=2)

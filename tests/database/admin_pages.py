@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from runs import CallTools, Context, Decision, Finish, ToolCall
 from runs.engine import advance
-from runs.models import AgentRun, Incident
+from runs.models import AgentRun, Handoff, Incident, LlmRequest
 from tools import Call, EffectType, Provider, Retry, external_ref, tool
 
 CARD = "4111-1111-1111-1111"
@@ -29,6 +29,8 @@ KINDS = (
     "checkpoint",
     "transition",
     "incident",
+    "llmrequest",
+    "handoff",
 )
 _PROVIDER = Provider(
     name="payments", idempotency_support="key", idempotency_retention=timedelta(hours=24)
@@ -130,6 +132,7 @@ def walk(client: Client, start: str, *, most: int = 150) -> dict[str, str]:
 
 def _driven(start: Start, *, calls: list[ToolCall], key: str | None = None) -> AgentRun:
     def decide(context: Context) -> Decision:
+        context.requests.append(_asked())
         done = context.step_number - 1
         return CallTools(calls[done]) if done < len(calls) else Finish({"note": HOSTILE})
 
@@ -142,7 +145,35 @@ def _driven(start: Start, *, calls: list[ToolCall], key: str | None = None) -> A
     )
     advance(run_id=run.id, owner="worker <b>")
     run.refresh_from_db()
+    Handoff.objects.create(
+        run=run,
+        number=1,
+        through_step=1,
+        reason=Handoff.Reason.WINDOW,
+        schema_version=1,
+        body={"objective": f"Refund {CARD}", "notes": [{"card_number": CARD, "text": HOSTILE}]},
+        written_by=f"llm {HOSTILE}",
+        repairs=0,
+        fence_token=1,
+    )
     return run
+
+
+def _asked() -> LlmRequest:
+    """What somebody's llm said: hostile text, a secret, and no price."""
+    return LlmRequest(
+        purpose=LlmRequest.Purpose.DECIDE,
+        llm="openai:gpt-5-mini",
+        llm_version=HOSTILE,
+        prompt_version="p1",
+        outcome=LlmRequest.Outcome.UNUSABLE,
+        problem=LlmRequest.Problem.MALFORMED,
+        detail=f"no JSON: {CARD} {HOSTILE}",
+        said=f"I pay with {CARD}. {HOSTILE} " * 9,
+        finish_reason=HOSTILE[:32],
+        response_id=HOSTILE,
+        latency_ms=830,
+    )
 
 
 def _looks(number: int) -> list[ToolCall]:

@@ -31,11 +31,12 @@ _ADD_APPROVALS = """
 _ADD_WATCHED = """
     INSERT INTO runs_tooloperation (
         id, run_id, step_id, step_number, ordinal, revision, tool, tool_version, effect_type,
-        provider, account, arguments, arguments_digest, sensitive, intent, idempotency_key,
+        arguments_version, provider, account, arguments, arguments_digest, sensitive, intent,
+        idempotency_key,
         status, policy_outcome, policy_rule, policy_version, never_sent, attempts, look_ups,
         external_ref, error, fence_token, run_version, holds_intent, settled_at, next_watch_at)
     SELECT 'watched' || gen_random_uuid(), gen_random_uuid(), (random() * 1e15)::bigint, 1, 0, 0,
-           'pay', '1', 'IDEMPOTENT_WRITE', 'bank', '', '{}', '', '[]', '', 'watched' || n,
+           'pay', '1', 'IDEMPOTENT_WRITE', '', 'bank', '', '{}', '', '[]', '', 'watched' || n,
            'REJECTED', '', '', '', '', 1, 0,
            '', '', 1, 1, NULL, now(), now() + interval '1 h' + make_interval(secs => n)
     FROM generate_series(1, %(count)s) AS n

@@ -5,6 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from runs import Agent, Budget, CallTools, Context, Decision, Fail, Script, ToolCall
+from runs.agents import READ_RESULT
 from runs.engine import advance
 from runs.models import ToolOperation
 from tests.database.callers import Caller, caller
@@ -199,7 +200,7 @@ def test_tools_are_shown_with_how_they_are_recovered(api: Caller) -> None:
     page = api.get("tools/").json()
     assert (page["next"], page["previous"]) == (None, None)
     shown = {one["name"]: one for one in page["results"]}
-    assert set(shown) == {"erase", "refund"}
+    assert set(shown) == {"erase", "refund", READ_RESULT}
     assert shown["refund"]["can_reconcile"] is True
     assert shown["refund"]["idempotency_retention_seconds"] == 86_400
     assert shown["refund"]["sensitive"] == ["card"]

@@ -240,6 +240,7 @@ REFUSALS = {
     errors.Superseded(approval_id="a", newer=None, proposed_by=""): 409,
     errors.AlreadySigned(approval_id="a", person="robin"): 409,
     errors.EventSeen(approval_id="a", event_id="e"): 409,
+    errors.ToolChanged(approval_id="a", tool="pay", misfit="no amount"): 409,
     errors.UnknownQuestion(question_id="q"): 404,
     errors.NotAsked(person="robin", groups=["finance"]): 403,
     errors.UnfitAnswer([Problem("answer.a", "1", "Write a text.")]): 400,

@@ -255,7 +255,7 @@ def test_no_operation_is_said_so() -> None:
 
 
 def test_tools_and_agents_are_listed() -> None:
-    assert "No tool is registered" in told("list_tools")
+    assert "No tool of yours is registered" in told("list_tools")
 
     @tool(effect_type=EffectType.READ)
     def look(call: Call, place: str) -> str:
@@ -267,7 +267,8 @@ def test_tools_and_agents_are_listed() -> None:
 
     Agent(name="looker", decider=decide, tools=("look",))
     assert "Look somewhere." in told("list_tools")
-    (shown,) = as_json("list_tools")
+    assert "No tool of yours" not in told("list_tools")
+    (shown,) = [one for one in as_json("list_tools") if one["name"] == "look"]
     assert shown["arguments"]["required"] == ["place"]
     assert "looker" in told("list_agents")
     assert {"looker", "quick"} <= {agent["name"] for agent in as_json("list_agents")}

@@ -160,10 +160,11 @@ def _pretend_children(run: AgentRun, count: int) -> None:
         """
         INSERT INTO runs_tooloperation
             (id, run_id, step_id, step_number, ordinal, revision, run_version, status, tool,
-             tool_version, effect_type, provider, account, arguments, arguments_digest, sensitive,
+             tool_version, arguments_version, effect_type, provider, account, arguments,
+             arguments_digest, sensitive,
              intent, idempotency_key, policy_outcome, policy_rule, policy_version, fence_token,
              attempts, look_ups, external_ref, error, never_sent, settled_at)
-        SELECT 'op_' || n, %s, 0, 0, n, 0, 1, 'COMMITTED', 'delegate', '', '', '', '', '{}', '',
+        SELECT 'op_' || n, %s, 0, 0, n, 0, 1, 'COMMITTED', 'delegate', '', '', '', '', '', '{}', '',
                '[]', '', 'k' || n, '', '', '', 0, 0, 0, '', '', '', now()
         FROM generate_series(1, %s) AS n
         """,

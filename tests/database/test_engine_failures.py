@@ -13,12 +13,13 @@ from runs.agents import forget_agents
 from runs.change import Change, Edge, NewDecision, Release
 from runs.commands import cancel_run
 from runs.commit import commit_if_held
-from runs.deciding import MAX_CALLS, MAX_FAILURES
+from runs.decisions import MOST_CALLS
 from runs.errors import UndecodableDecision
 from runs.lease import claim
 from runs.models import AgentRun, StepAttempt
 from runs.state import RunState
 from runs.statement import Held
+from runs.undecided import MAX_FAILURES
 from tests.database.kit import (
     ON_DATABASE,
     ask,
@@ -102,7 +103,7 @@ def test_a_usable_decision_forgives_what_failed_before(start: Start) -> None:
     [
         None,
         CallTools(),
-        CallTools(*[ToolCall("pay")] * (MAX_CALLS + 1)),
+        CallTools(*[ToolCall("pay")] * (MOST_CALLS + 1)),
         Finish(float("nan")),
         Finish("nul \0"),
         Finish("\ud800"),

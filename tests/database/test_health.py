@@ -52,6 +52,7 @@ def test_ready_with_database_broker_and_a_fresh_sweep() -> None:
         "database": True,
         "broker": True,
         "sweeps": True,
+        "versions": True,
     }
 
 

@@ -170,7 +170,7 @@ def test_a_receiver_that_is_gone_for_good_is_not_asked_again(
 def _drip(handler: BaseHTTPRequestHandler) -> None:
     """A header that never ends, a little at a time."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nx-more: ")
-    for _ in range(200):
+    for _ in range(1_200):
         handler.wfile.write(b"y")
         handler.wfile.flush()
         time.sleep(0.05)
@@ -200,7 +200,8 @@ def test_a_receiver_that_drips_costs_no_more_than_one_call(
         notice_of(run, Kind.RUN_FINISHED)
         began = time.monotonic()
         assert sending.run_once() == Swept(handed_on=1, to_be_tried_again=1)
-        assert time.monotonic() - began < 8
+        # It would go on for a minute.
+        assert time.monotonic() - began < 30
     assert the_delivery().last_error == "no answer within 0.5 s"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from runs import CallTools, Context, Decision, Finish, ToolCall, events
-from runs.deciding import MAX_FAILURES
 from runs.models import AgentRun, ToolOperation
 from runs.planning import operation_id
 from runs.state import OperationStatus, RunState
+from runs.undecided import MAX_FAILURES
 from tests.database.kit import (
     LOST,
     ON_DATABASE,

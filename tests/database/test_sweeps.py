@@ -200,8 +200,8 @@ def test_a_hint_for_an_unknown_operation_is_named_after_its_reconciliation(
     change("UPDATE runs_agentrun SET sweep_at = now(), wake_at = now()")
     told: list[tuple[UUID, str | None]] = []
 
-    def note(due: Sequence[tuple[UUID, str | None]]) -> int:
-        told.extend(due)
+    def note(due: Sequence[wake.Hint]) -> int:
+        told.extend((one.run_id, one.operation_id) for one in due)
         return wake.hint_all(due)
 
     monkeypatch.setattr(sweeps, "hint_all", note)

@@ -251,6 +251,7 @@ OTHER_IDENTITY = {
     "revision": "revision + 1",
     "tool": "'other'",
     "tool_version": "'other'",
+    "arguments_version": "'other'",
     "effect_type": "'IRREVERSIBLE'",
     "provider": "'other'",
     "account": "'other'",

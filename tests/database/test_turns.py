@@ -38,8 +38,8 @@ def hints(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
         told.append(run_id)
         return wake.hint(run_id, operation_id=operation_id)
 
-    def note_all(due: Sequence[tuple[UUID, str | None]]) -> int:
-        told.extend(run_id for run_id, _ in due)
+    def note_all(due: Sequence[wake.Hint]) -> int:
+        told.extend(one.run_id for one in due)
         return wake.hint_all(due)
 
     monkeypatch.setattr(turns, "hint", note)

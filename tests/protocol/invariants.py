@@ -11,13 +11,14 @@
     9  every run that is not final has somebody due
    10  no duplicate is hidden
 
-And of long runs (`long_runs.py`, which also adds to some of the above):
+And of long runs (`long_runs.py`, which also adds to some of the above, as `asking.py` does of runs
+that ask llms):
 
    11  a run that is paused, or is to be cancelled, begins nothing new
    12  only known effects are corrected, newest first, each once
    13  a run has spent what it and its children did
 
-Proven by `test_checker.py`, which plants each fault.
+Proven by `test_checker.py` and its neighbours, which plant each fault.
 """
 
 from collections import Counter, defaultdict
@@ -26,7 +27,7 @@ from itertools import pairwise
 from typing import Final
 
 from runs.state import FINAL_STATES, PERSON_STATES, SETTLED_STATUSES, UNCERTAIN_STATES
-from tests.protocol import long_runs
+from tests.protocol import asking, long_runs
 from tests.protocol.picture import Operation, Picture
 
 Check = Callable[[Picture, Picture], Iterator[str]]
@@ -43,7 +44,7 @@ def violations(now: Picture, before: Picture | None = None) -> list[str]:
     earlier = before or Picture()
     return [
         f"{number}: {what}"
-        for checks in (CHECKS, long_runs.CHECKS)
+        for checks in (CHECKS, long_runs.CHECKS, asking.CHECKS)
         for number, check in checks.items()
         for what in check(now, earlier)
     ]

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -28,6 +29,7 @@ from runs.delegation import tell_untold_once
 from runs.engine import advance
 from runs.errors import InvalidInput, RunsError
 from runs.lease import heartbeat
+from runs.llm import resting
 from runs.models import AgentRun, Approval, Question, ToolOperation, Wait, Worker
 from runs.resolution import resolve_operation
 from runs.state import FINAL_STATES, OperationStatus
@@ -35,6 +37,7 @@ from runs.worker_ends import end, end_workers
 from tests.database import approving, asking
 from tests.database.kit import ask, dies_at, expire_lease, let_pass
 from tests.protocol.invariants import violations
+from tests.protocol.llms import SimulatedLlm
 from tests.protocol.picture import Picture, take
 from tests.protocol.programs import SIGNAL, Program, enlist, open_books, programs
 from tests.protocol.provider import ANSWERS, LOOK_UPS
@@ -69,6 +72,7 @@ class Life(RuleBasedStateMachine):
         self.registry = registry.isolated_registry()
         self.registry.__enter__()
         self.books = open_books(lambda: time.monotonic() + self.passed)
+        self.llm = SimulatedLlm()
         self.name = f"life-{next(_numbers)}"
         self.goals = self.forks = 0
         self.before = Picture()
@@ -88,7 +92,9 @@ class Life(RuleBasedStateMachine):
     def start(self, program: Program) -> None:
         self.goals += 1
         labels = {"life": self.name}
-        commands.start_run(actor=operator(), agent=enlist(program).name, labels=labels)
+        commands.start_run(
+            actor=operator(), agent=enlist(program, llm=self.llm).name, labels=labels
+        )
 
     @rule(answers=FAULTS)
     def go_on(self, answers: Collection[str]) -> None:
@@ -180,7 +186,7 @@ class Life(RuleBasedStateMachine):
         """Every open question is answered."""
         for question in Question.objects.filter(run__in=self._ids(), status="open"):
             with suppress(ApprovalError):
-                asking.say(question, self.person, {"yes": yes})
+                asking.say(question, self.person, dict.fromkeys(question.schema["required"], yes))
 
     @rule(verdict=st.sampled_from(["approve", "deny"]))
     def sign(self, verdict: str = "approve") -> None:
@@ -257,6 +263,7 @@ class Life(RuleBasedStateMachine):
         """Without further faults, and with people who answer, everything ends."""
         try:
             self._arm()
+            self.llm.faults.clear()
             self._come_to_an_end()
             now = self._picture()
             waiting = [run for run in now.runs if run.state not in FINAL_STATES]
@@ -326,6 +333,8 @@ class Life(RuleBasedStateMachine):
     def _let_pass(self, seconds: float) -> None:
         let_pass(seconds=seconds)
         self.passed += seconds
+        # What an llm asked for is remembered by the machine's clock, which stands still.
+        resting.forget()
 
     def _resume(self, run: AgentRun) -> None:
         for more in (commands.Raise(steps=ENOUGH), commands.Raise()):
@@ -371,7 +380,7 @@ class Life(RuleBasedStateMachine):
 
     def _picture(self) -> Picture:
         effects = [effect for book in self.books.values() for effect in book.effects]
-        return take(self._ids(), effects)
+        return replace(take(self._ids(), effects), said=frozenset(self.llm.said))
 
     def _new_worker(self) -> str:
         name = f"life-worker-{next(_numbers)}"

@@ -15,7 +15,9 @@ from runs.history import COMPENSATE_RUN, DELEGATE
 from runs.models import (
     AgentRun,
     Approval,
+    Handoff,
     Incident,
+    LlmRequest,
     ModelDecision,
     Question,
     Signal,
@@ -48,6 +50,7 @@ class Run:
     steps: int = 0
     spent: int = 0
     granted: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class Decision:
     step: int
     kind: str
     taken_back: bool = field(default=False, compare=False)
+    by_llm: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,26 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class LlmAsked:
+    """One request of an llm; `response` names its answer, which not all have."""
+
+    id: int
+    run: str
+    step: int
+    purpose: str
+    outcome: str
+    response: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class HandedOff:
+    run: str
+    number: int
+    through: int
+
+
+@dataclass(frozen=True)
 class Effect:
     """One effect at the provider."""
 
@@ -160,6 +184,10 @@ class Picture:
     signals: tuple[Told, ...] = ()
     questions: tuple[Asked, ...] = ()
     signatures: tuple[Signature, ...] = ()
+    llm_requests: tuple[LlmAsked, ...] = ()
+    handoffs: tuple[HandedOff, ...] = ()
+    # What llms answered, by the ids of their responses.
+    said: frozenset[str] = frozenset()
 
 
 def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
@@ -191,6 +219,7 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
                 lineage=str(run.lineage or ""),
                 steps=run.step_number,
                 spent=run.spent_steps,
+                tokens=run.spent_tokens,
                 granted=granted(run.budget).steps,
             )
             for run in runs
@@ -245,6 +274,7 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
                 step=one.step.number,
                 kind=one.kind,
                 taken_back=one.step.voided_at is not None,
+                by_llm=one.decider.startswith("llm "),
             )
             for one in decisions
         ),
@@ -276,6 +306,24 @@ def take(run_ids: Collection[UUID], effects: Sequence[Effect]) -> Picture:
                 spent=one.spent_at is not None,
             )
             for one in Approval.objects.filter(run__in=run_ids)
+        ),
+        llm_requests=tuple(
+            LlmAsked(
+                id=one.pk,
+                run=str(one.run_id),
+                step=one.step.number,
+                purpose=one.purpose,
+                outcome=one.outcome,
+                response=one.response_id,
+                tokens=(one.input_tokens or 0) + (one.output_tokens or 0),
+            )
+            for one in LlmRequest.objects.filter(run__in=run_ids)
+            .select_related("step")
+            .order_by("id")
+        ),
+        handoffs=tuple(
+            HandedOff(run=str(one.run_id), number=one.number, through=one.through_step)
+            for one in Handoff.objects.filter(run__in=run_ids).order_by("id")
         ),
     )
 

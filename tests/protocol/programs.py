@@ -23,7 +23,6 @@ from runs import (
     Budget,
     CallTools,
     Compensate,
-    Context,
     Decision,
     Delegate,
     DelegateAll,
@@ -33,6 +32,7 @@ from runs import (
     ToolCall,
     WaitFor,
 )
+from tests.protocol.llms import Done, Plan, SimulatedLlm
 from tests.protocol.provider import SimulatedProvider
 from tools import Approve, Call, EffectType, Provider, Retry, Timeout, tool
 
@@ -55,13 +55,17 @@ WORDS: Final[Mapping[str, Decision]] = {
 
 @dataclass(frozen=True)
 class Program:
-    """What one run does. With `most_steps` it has a budget; "fail" is once, then it finishes."""
+    """What one run does. With `most_steps` it has a budget; "fail" is once, then it finishes.
+
+    One that `asks` has an llm decide the same; it starts no other runs.
+    """
 
     steps: "tuple[Step, ...]"
     end: Literal["finish", "fail", "compensate"] = "finish"
     compensates: bool = False
     most_steps: int | None = None
     repeats_allowed: int = 5
+    asks: bool = False
 
 
 Step = str | tuple[Program, ...]
@@ -94,10 +98,10 @@ _CALLS = st.lists(_CALL, min_size=1, max_size=4).map(" + ".join)
 _WORD = st.sampled_from(sorted(WORDS))
 
 
-def programs(*, levels: int = 2) -> st.SearchStrategy[Program]:
-    """Any program whose runs start others so many levels deep."""
+def programs(*, levels: int = 2, asks: bool = False) -> st.SearchStrategy[Program]:
+    """Any program whose runs start others so many levels deep; with `asks`, one of an llm."""
     step: st.SearchStrategy[Any] = _CALLS | _CALLS | _WORD
-    if levels:
+    if levels and not asks:
         step |= st.lists(programs(levels=levels - 1), min_size=1, max_size=2).map(tuple)
     return st.builds(
         Program,
@@ -106,18 +110,22 @@ def programs(*, levels: int = 2) -> st.SearchStrategy[Program]:
         compensates=st.booleans(),
         most_steps=st.sampled_from([None, None, 2]),
         repeats_allowed=st.sampled_from([5, 2]),
+        asks=st.just(asks),
     )
 
 
 _numbers = count(1)
 
 
-def enlist(program: Program) -> Agent:
+def enlist(program: Program, *, llm: SimulatedLlm) -> Agent:
     """A new agent that carries the program out, and those of the runs that it starts."""
-    decisions = [_decision(step) for step in program.steps]
+    decide = _decide_by([_decision(step, llm) for step in program.steps], program.end)
     return Agent(
         name=f"program{next(_numbers)}",
-        decider=_decide_by(decisions, program.end),
+        decider=llm.as_decider(decide)
+        if program.asks
+        else lambda context: decide(context.position, context.step_number),
+        output=Done if program.asks else None,
         tools=TOOLS,
         budget=Budget(steps=program.most_steps),
         on_failure="compensate" if program.compensates else "stop",
@@ -125,22 +133,22 @@ def enlist(program: Program) -> Agent:
     )
 
 
-def _decide_by(decisions: list[Decision], end: str) -> Callable[[Context], Decision]:
-    def decide(context: Context) -> Decision:
-        if context.position <= len(decisions):
-            return decisions[context.position - 1]
+def _decide_by(decisions: list[Decision], end: str) -> Plan:
+    def decide(position: int, step: int) -> Decision:
+        if position <= len(decisions):
+            return decisions[position - 1]
         # Taken back by a retry, or inherited: it does better now.
-        is_another_try = context.step_number != context.position
+        is_another_try = step != position
         if end == "finish" or is_another_try:
-            return Finish(len(context.observations))
+            return Finish(position)
         return Fail("out of reach") if end == "fail" else Compensate("not wanted any more")
 
     return decide
 
 
-def _decision(step: Step) -> Decision:
+def _decision(step: Step, llm: SimulatedLlm) -> Decision:
     if isinstance(step, tuple):
-        children = [Delegate(enlist(program).name) for program in step]
+        children = [Delegate(enlist(program, llm=llm).name) for program in step]
         return children[0] if len(children) == 1 else DelegateAll(*children)
     if step in WORDS:
         return WORDS[step]

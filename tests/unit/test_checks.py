@@ -38,9 +38,15 @@ def test_an_unknown_setting_with_nothing_near_lists_them_all() -> None:
     assert "Did you mean" not in str(found.hint)
 
 
-@pytest.mark.parametrize("name", ["AGENTOPS_PAYLOAD_KEYS", "AGENTOPS_LLM"])
-def test_a_setting_that_would_have_no_effect_yet_is_an_error(name: str) -> None:
-    assert ids_of(judge({name: "x"})) == ["agentops.E002"]
+def test_a_setting_that_would_have_no_effect_yet_is_an_error() -> None:
+    assert ids_of(judge({"AGENTOPS_PAYLOAD_KEYS": "x"})) == ["agentops.E002"]
+
+
+@pytest.mark.parametrize("name", ["gpt-5-mini", "openai:", ":gpt-5-mini", "opnai:gpt-5-mini"])
+def test_an_llm_that_nobody_serves_is_an_error(name: str) -> None:
+    (found,) = judge({"AGENTOPS_LLM": name})
+    assert found.id == "agentops.E008"
+    assert repr(name) in found.msg
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic_ai.models.function import FunctionModel
 
 from runs.context import Context, Observed
 from runs.deciders import Llm, Script, ask
@@ -144,6 +145,72 @@ def test_an_error_of_the_decider_passes_through() -> None:
         ask(decide, _context())
 
 
-def test_an_llm_says_that_it_is_not_served() -> None:
-    with pytest.raises(DeciderUnavailable, match="not served yet"):
+def test_a_script_keeps_what_its_calls_say_of_themselves() -> None:
+    call = ToolCall("refund", order="{input.order}").because("owed", confidence=0.9)
+    script = Script(CallTools(call, rationale="in all", confidence=0.5))
+    decision = ask(script, _context(input={"order": 17}))
+    assert decision == CallTools(
+        ToolCall("refund", order=17).because("owed", confidence=0.9),
+        rationale="in all",
+        confidence=0.5,
+    )
+
+
+# -- Llms ------------------------------------------------------------------------------------------
+
+
+def _never(messages: Any, info: Any) -> Any:
+    raise AssertionError("nobody is asked here")
+
+
+def test_an_llm_is_not_asked_as_code_is() -> None:
+    with pytest.raises(DeciderUnavailable, match=r"asked by runs\.llm alone"):
         ask(Llm("openai:gpt-5-mini"), _context())
+
+
+def test_an_llm_without_a_name_is_the_one_of_the_settings(settings: Any) -> None:
+    settings.AGENTOPS_LLM = "anthropic:claude-haiku-4-5"
+    assert Llm().name == "anthropic:claude-haiku-4-5"
+    assert Llm("openai:gpt-5-mini").name == "openai:gpt-5-mini"
+
+
+def test_llms_are_asked_in_the_order_in_which_they_are_named() -> None:
+    model = FunctionModel(_never, model_name="own")
+    llm = Llm(model, fallback=("openai:gpt-5-mini",))
+    assert llm.in_turn == (model, "openai:gpt-5-mini")
+    assert llm.name == "function:own"
+
+
+def test_what_an_agents_version_is_made_of_is_the_same_in_every_process() -> None:
+    """No address of an object, and no option that was left at its default."""
+    own, other = (FunctionModel(_never, model_name=name) for name in ("own", "other"))
+    llm = Llm(own, "Be brief.", seconds=30, fallback=(other,))
+    fallback = "'fallback': ('function:other',)"
+    assert repr(llm) == f"Llm('function:own', 'Be brief.', **{{{fallback}, 'seconds': 30}})"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"may": ("fly",)}, "may: 'fly' is none of ask, sleep, wait_for, compensate"),
+        ({"seconds": 0}, "seconds is 0"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
+        ({"window_tokens": 10**9}, "window_tokens is 1000000000"),
+    ],
+)
+def test_an_impossible_option_is_refused_with_its_value(
+    options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Llm("openai:gpt-5-mini", **options)
+
+
+def test_what_is_no_llm_is_refused_with_its_value() -> None:
+    with pytest.raises(TypeError, match="not 5"):
+        Llm(5)  # type: ignore[arg-type]
+
+
+def test_one_name_is_one_llm_and_not_its_letters() -> None:
+    llm = Llm("a:b", fallback="c:d", may="ask", ask_groups="finance")
+    options = llm.options
+    assert (options.fallback, options.may, options.ask_groups) == (("c:d",), ("ask",), ("finance",))

@@ -40,11 +40,14 @@ _json = st.recursive(
 )
 
 
-def _call(tool: str, arguments: dict[str, Any]) -> ToolCall:
-    return ToolCall(tool, **arguments)
+def _call(
+    tool: str, arguments: dict[str, Any], rationale: str, confidence: float | None
+) -> ToolCall:
+    return ToolCall(tool, **arguments).because(rationale, confidence=confidence)
 
 
-_calls = st.builds(_call, _texts, st.dictionaries(_texts, _json, max_size=3))
+_sure = st.none() | st.floats(min_value=0, max_value=1)
+_calls = st.builds(_call, _texts, st.dictionaries(_texts, _json, max_size=3), _texts, _sure)
 _names = st.text(alphabet="abc._", min_size=1, max_size=12)
 _durations = st.integers(min_value=0, max_value=10**7).map(lambda ms: timedelta(milliseconds=ms))
 _schemas = st.sampled_from(
@@ -56,7 +59,14 @@ _schemas = st.sampled_from(
 )
 _children = st.builds(Delegate, _names, _texts, _json)
 _decisions: st.SearchStrategy[Decision] = st.one_of(
-    st.lists(_calls, max_size=4).map(lambda calls: CallTools(*calls)),
+    st.builds(
+        lambda calls, rationale, confidence: CallTools(
+            *calls, rationale=rationale, confidence=confidence
+        ),
+        st.lists(_calls, max_size=4),
+        _texts,
+        _sure,
+    ),
     st.builds(Finish, _json),
     st.builds(Fail, _texts),
     st.builds(Sleep, _durations),
@@ -113,7 +123,7 @@ def test_a_body_without_one_of_its_fields_is_refused(
     decision: Decision, data: st.DataObject
 ) -> None:
     body = encode(decision)
-    body.pop(data.draw(st.sampled_from(sorted(body))))
+    body.pop(data.draw(st.sampled_from(sorted(body.keys() - {"rationale", "confidence"}))))
     with pytest.raises(UndecodableDecision):
         decode(body, where="run 1")
 
@@ -134,6 +144,8 @@ def test_a_body_without_one_of_its_fields_is_refused(
         {"v": 1, "kind": "call_tools", "calls": [{"tool": 7, "arguments": {}}]},
         {"v": 1, "kind": "call_tools", "calls": [{"tool": "refund", "arguments": []}]},
         {"v": 1, "kind": "call_tools", "calls": [{"tool": "a", "arguments": {}, "id": "x"}]},
+        {"v": 1, "kind": "call_tools", "calls": [{"tool": "a", "arguments": {}, "rationale": 1}]},
+        {"v": 1, "kind": "call_tools", "calls": [{"tool": "a", "arguments": {}, "confidence": 2}]},
         None,
         [],
         "finish",
@@ -199,3 +211,27 @@ def test_the_arguments_of_a_call_cannot_be_changed_afterwards() -> None:
     assert call.arguments["amount"] == 1
     with pytest.raises(TypeError):
         call.arguments["amount"] = 3  # type: ignore[index]
+
+
+def test_a_reason_belongs_to_one_call_and_takes_no_name_from_its_arguments() -> None:
+    plain = ToolCall("pay", rationale="an argument", confidence=7)
+    reasoned = plain.because("it is owed", confidence=0.5)
+    assert dict(reasoned.arguments) == {"rationale": "an argument", "confidence": 7}
+    assert (reasoned.rationale, reasoned.confidence) == ("it is owed", 0.5)
+    assert (plain.rationale, plain.confidence) == ("", None)
+    assert plain != reasoned
+
+
+@pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan")])
+def test_a_confidence_is_from_0_to_1(confidence: float) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        ToolCall("pay").because("", confidence=confidence)
+    with pytest.raises(ValueError, match="confidence"):
+        CallTools(ToolCall("pay"), confidence=confidence)
+
+
+def test_what_a_call_says_of_itself_counts_for_it() -> None:
+    decision = CallTools(
+        ToolCall("pay").because("sure of it", confidence=1.0), ToolCall("pay"), confidence=0.25
+    )
+    assert [decision.confidence_in(place) for place in range(3)] == [1.0, 0.25, 0.25]

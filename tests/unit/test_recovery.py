@@ -6,6 +6,7 @@ the design, each cell a word. The laws after it say what must hold whatever the 
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal, assert_never
 
@@ -194,6 +195,20 @@ def test_no_write_is_sent_again_after_it_was_refused(kind: type[Recovery]) -> No
 def test_the_same_key_is_sent_only_for_an_idempotent_write_whose_key_is_kept() -> None:
     for facts in _those_that(SendSameKey):
         assert (facts.effect_type, facts.key) == (EffectType.IDEMPOTENT_WRITE, "kept"), facts
+
+
+def test_what_is_outdated_is_never_sent_under_its_key() -> None:
+    for facts in _those_that(SendSameKey):
+        answer = recover(replace(facts, is_outdated=True))
+        settled = (facts.found, facts.settling) == ("not_found", SETTLED)
+        assert isinstance(answer, CallAgain) == settled, facts
+        assert isinstance(answer, CallAgain | AskLater | NeedsPerson), facts
+
+
+def test_what_is_outdated_is_otherwise_settled_like_anything_else() -> None:
+    for facts, answer in ALL[::7]:
+        if facts.effect_type is not EffectType.IDEMPOTENT_WRITE:
+            assert recover(replace(facts, is_outdated=True)) == answer, facts
 
 
 def test_a_write_is_called_again_only_once_it_is_settled_that_it_did_not_happen() -> None:

@@ -172,6 +172,8 @@ def test_while_a_person_is_awaited_nothing_is_sent_without_the_persons_word() ->
         RunEvent.COMMIT,
         RunEvent.REJECT,
         RunEvent.NOT_SENT,
+        # The state itself does not move.
+        RunEvent.MIGRATE,
         # Of another call of the same decision, which needs no person.
         RunEvent.LOSE_OUTCOME,
         RunEvent.TAKE_OVER,

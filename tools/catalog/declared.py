@@ -17,7 +17,7 @@ from tools.declarations import (
     Retry,
     Timeout,
 )
-from tools.spec import Compensation
+from tools.spec import Compensation, Migration
 
 
 class Declared(TypedDict, total=False):
@@ -39,3 +39,4 @@ class Declared(TypedDict, total=False):
     approval_policy: Approve
     resource_version: Callable[..., Any]
     sensitive: Sequence[str]
+    migrate_arguments: Migration

@@ -27,6 +27,8 @@ from agentops.stack import await_port, child_environment, migrate, start_servers
 from agentops.supervisor import Supervisor
 from agentops.tokens import issue_token
 from runs.access import APPROVALS_DECIDE, READ, RUNS_WRITE
+from runs.errors import LlmUnavailable
+from runs.llm.providers import get_client
 
 SHOP: Final = "examples.shop"
 # Short, so that the story is: the longest wait in it is for a dead worker's lease.
@@ -40,6 +42,7 @@ APPROVER_MAY: Final = (
     "view_tooloperation",
 )
 PIPE_WIDTH: Final = 118
+SOME_LLM: Final = "openai:gpt-5-mini"
 
 
 class Command(BaseCommand):
@@ -51,15 +54,32 @@ class Command(BaseCommand):
             action="store_true",
             help="stop the stack at the end; exit 0 only if the story held",
         )
+        parser.add_argument(
+            "--llm",
+            metavar="NAME",
+            default=settings.AGENTOPS_LLM,
+            help="have this llm decide the refunds, such as openai:gpt-5-mini; its provider's key "
+            "is read from the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY)",
+        )
+        parser.add_argument(
+            "--only",
+            type=int,
+            action="append",
+            choices=range(1, 5),
+            metavar="STORY",
+            help="tell only this story, 1 to 4; may be given several times",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        _require_shop()
+        _require_shop(llm=options["llm"])
         # A pipe has no width: wide enough for a line of the timeline.
         width = None if sys.stdout.isatty() else PIPE_WIDTH
         console = Console(file=sys.stdout, highlight=False, width=width)
         try:
             with ExitStack() as ending:
-                held = self._show(console, ending, leave_up=not options["exit"])
+                held = self._show(
+                    console, ending, only=options["only"], leave_up=not options["exit"]
+                )
         except (EmbeddedError, PortUnusable) as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
@@ -68,13 +88,16 @@ class Command(BaseCommand):
         if not held:
             raise CommandError("The story did not hold; the lines marked NO say where.")
 
-    def _show(self, console: Console, ending: ExitStack, *, leave_up: bool) -> bool:
+    def _show(
+        self, console: Console, ending: ExitStack, *, only: list[int] | None, leave_up: bool
+    ) -> bool:
         from examples.shop.provider_process import provider_process
         from examples.shop.story import Story
         from examples.shop.telling import Teller
         from examples.shop.visitor import Visitor
 
         signal.signal(signal.SIGTERM, _interrupt)
+        llm = _require_llm()
         port, flower_port = (
             ending.enter_context(_port(preferred, variable))
             for variable, preferred in (
@@ -104,6 +127,7 @@ class Command(BaseCommand):
             on_start=exits.note_start,
             on_end=exits.note_end,
         )
+        console.print(Text(_say_who_decides(llm)), soft_wrap=True)
         console.print("starting web, worker, beat and Flower")
         supervisor.start()
         ending.callback(supervisor.stop)
@@ -121,7 +145,7 @@ class Command(BaseCommand):
             supervisor=supervisor,
             provider=provider,
             approver=approver,
-        ).tell()
+        ).tell(only)
         console.print(Text(f"\nadmin   {web}/admin/   user {USER}, password {password}"))
         console.print(Text(f"        to sign: user {APPROVER}, password {approver_password}"))
         api_line = f"API     {web}/api/v1/docs/   Authorization: Token {token}"
@@ -134,15 +158,32 @@ class Command(BaseCommand):
         return held
 
 
-def _require_shop() -> None:
-    """Start over with the shop's app and a short lease, unless this process has them."""
-    if SHOP in settings.AGENTOPS_APPS:
+def _require_shop(*, llm: str) -> None:
+    """Start over with the shop's app, a short lease and the llm, unless this process has them."""
+    if SHOP in settings.AGENTOPS_APPS and llm == settings.AGENTOPS_LLM:
         return
-    apps = ",".join([*settings.AGENTOPS_APPS, SHOP])
+    apps = ",".join(dict.fromkeys([*settings.AGENTOPS_APPS, SHOP]))
     environment = {"AGENTOPS_LEASE_SECONDS": DEMO_LEASE_SECONDS, **os.environ}
-    environment["AGENTOPS_APPS"] = apps
+    environment |= {"AGENTOPS_APPS": apps, "AGENTOPS_LLM": llm}
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+
+
+def _require_llm() -> str:
+    """The llm that decides; empty without one. Raises CommandError where it cannot be asked."""
+    llm: str = settings.AGENTOPS_LLM
+    if llm:
+        try:
+            get_client(llm)
+        except LlmUnavailable as error:
+            raise CommandError(str(error)) from error
+    return llm
+
+
+def _say_who_decides(llm: str) -> str:
+    if llm:
+        return f"the refunds are decided by an llm, {llm}: its provider bills for the tokens"
+    return f"the refunds are decided by code; make demo LLM={SOME_LLM} has an llm decide"
 
 
 @contextmanager

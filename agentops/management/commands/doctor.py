@@ -27,6 +27,7 @@ from agentops.embedded.urls import broker_url, database_url
 from agentops.health import check_parts
 from agentops.ports import PortBusy, PortUnusable, require_free_port
 from agentops.processes import LOOPBACK
+from runs.unserved import find_unserved
 from runs.worker_ends import count_by_standing
 
 _START = "Start the stack: python manage.py up"
@@ -34,6 +35,7 @@ _OLDEST_POSTGRES = 140_000
 _NEEDED_BYTES = 200 * 1024 * 1024
 _WISE_BYTES = 1024 * 1024 * 1024
 _PATIENCE_SECONDS = 3
+_VERSIONS_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def examine() -> list[Finding]:
         "broker": _broker,
         "workers": _workers,
         "worker ends": _worker_ends,
+        "versions": _versions,
         "sweeps": _sweeps,
         "web port": lambda: _port(settings.PORT, variable="PORT", path="healthz"),
         "flower port": lambda: _port(
@@ -107,6 +110,7 @@ _NEEDS = {
     "migrations": "database",
     "sweeps": "migrations",
     "worker ends": "migrations",
+    "versions": "migrations",
     "workers": "broker",
 }
 
@@ -232,6 +236,25 @@ def _worker_ends() -> Finding:
         f"{detail} (not seen for a lease, and not known to have ended)",
         "See `manage.py list_workers --alive`; for one that you know to have ended: "
         "`manage.py worker_ended NAME --evidence TEXT`.",
+    )
+
+
+def _versions() -> Finding:
+    unserved = find_unserved()
+    if not unserved:
+        return Finding("versions", "ok", "every active run is served by a worker")
+    shown = ", ".join(
+        f"{one.runs} of {one.agent} {one.version or 'without a version'}"
+        for one in unserved[:_VERSIONS_NAMED]
+    )
+    more = len(unserved) - _VERSIONS_NAMED
+    others = f" and of {more} more versions" if more > 0 else ""
+    return Finding(
+        "versions",
+        "warning",
+        f"active runs that no living worker goes on with: {shown}{others}",
+        "Start a worker with the code that serves them; or deploy their agent with another "
+        "on_version_change; `manage.py migrate_runs` shows each run.",
     )
 
 

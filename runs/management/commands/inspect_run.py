@@ -9,8 +9,9 @@ from runs.access import READ
 from runs.errors import UnknownRun
 from runs.family import find_descendants
 from runs.management.base import KernelCommand, add_limit, as_json, checked_limit
-from runs.models import AgentRun
+from runs.models import AgentRun, Handoff
 from runs.presenting import present_incident, present_operation, present_run
+from runs.presenting_llm import say_handoff, say_totals
 from runs.queries import find_incidents, find_operations, parse_run_id
 from runs.shapes import IncidentOfRun, Run
 from runs.state import OperationStatus
@@ -48,7 +49,13 @@ class Command(KernelCommand):
             found = [as_json(incident) for incident in incidents]
             self.show_json({"run": as_json(run), "incidents": found, "timeline": entries})
             return
-        facts = [*_facts(run), *_below(run), *_uncertain(run), *_incidents(incidents)]
+        facts = [
+            *_facts(run),
+            *_below(run),
+            *_llms(run),
+            *_uncertain(run),
+            *_incidents(incidents),
+        ]
         self.show_table(facts_table(facts), "", timeline_table(page.items))
         if page.previous:
             self.say(f"Earlier entries are left out; --limit shows more than {len(page.items)}.")
@@ -111,6 +118,13 @@ def _below(run: Run) -> list[tuple[str, object]]:
         )
         for place, one in enumerate(find_descendants(run.id))
     ]
+
+
+def _llms(run: Run) -> list[tuple[str, object]]:
+    """What its llms were asked, and the handoff that the next decision starts from."""
+    asked: list[tuple[str, object]] = [("asked", line) for line in say_totals(run.id)]
+    newest = Handoff.objects.filter(run_id=run.id).defer("body").order_by("-number").first()
+    return [*asked, ("handoff", say_handoff(newest))] if newest is not None else asked
 
 
 def _uncertain(run: Run) -> list[tuple[str, object]]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from runs.access import READ
+from runs.agents import READ_RESULT
 from runs.management.base import KernelCommand
 from runs.presenting import present_tool
 from runs.tables import tools_table
@@ -16,5 +17,7 @@ class Command(KernelCommand):
         self.actor.require(READ)
         tools = [present_tool(spec) for spec in all_tools()]
         self.show(tools, tools_table(tools))
-        if not tools:
-            self.say("No tool is registered; list the apps that hold yours in AGENTOPS_APPS.")
+        if {tool.name for tool in tools} <= {READ_RESULT}:
+            self.say(
+                "No tool of yours is registered; list the apps that hold yours in AGENTOPS_APPS."
+            )

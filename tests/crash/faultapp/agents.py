@@ -12,6 +12,7 @@ from runs import (
     Delegate,
     Fail,
     Finish,
+    Llm,
     Script,
     Sleep,
     ToolCall,
@@ -160,6 +161,13 @@ AGENTS = (
         name="crash_thing",
         decider=Script(ToolCall("create_thing", name="lamp"), Finish("{last.name}")),
         tools=("create_thing",),
+    ),
+    Agent(
+        name="crash_llm",
+        # A few orders fill so small a window.
+        decider=Llm("openai-chat:gpt-5-mini", window_tokens=400),
+        tools=("read_order", "refund"),
+        constraints=("Refund one order.",),
     ),
     *(
         _once(tool)

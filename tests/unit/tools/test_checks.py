@@ -22,6 +22,10 @@ SOUND: dict[str, Any] = {
 }
 
 
+async def _migrate_later(arguments: dict[str, Any], from_version: str) -> dict[str, Any]:
+    return arguments
+
+
 def _declare(**declared: Any) -> list[str]:
     @tool(**{**SOUND, **declared})
     def refund(call: Call, order_id: str, amount: int) -> None:
@@ -70,6 +74,9 @@ def test_a_sound_tool_is_passed_in_silence() -> None:
         ({"idempotency_retention": timedelta(0)}, "tools.E012"),
         ({"reconcile_handler": lambda: None}, "tools.E013"),
         ({"resource_version": lambda call, more: None}, "tools.E013"),
+        ({"migrate_arguments": lambda arguments: arguments}, "tools.E023"),
+        ({"migrate_arguments": "in cents"}, "tools.E023"),
+        ({"migrate_arguments": _migrate_later}, "tools.E023"),
         ({"provider": Provider(name="p", idempotency_support="key")}, "tools.W001"),
         ({"reconcile_handler": None}, "tools.W002"),
     ],

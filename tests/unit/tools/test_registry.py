@@ -28,9 +28,10 @@ def test_a_tool_is_found_by_its_name() -> None:
 
 
 def test_tools_are_listed_by_name() -> None:
-    _make("b")
-    _make("a")
-    assert [spec.name for spec in all_tools()] == ["a", "b"]
+    with isolated_registry():
+        _make("b")
+        _make("a")
+        assert [spec.name for spec in all_tools()] == ["a", "b"]
 
 
 def test_a_taken_name_is_refused_and_the_first_tool_stays() -> None:
@@ -54,9 +55,11 @@ def test_a_hostile_name_is_bounded_in_the_answer() -> None:
 
 
 def test_an_isolated_registry_leaves_nothing_behind() -> None:
+    before = all_tools()
     with isolated_registry():
+        assert all_tools() == ()
         _make("refund_customer")
-    assert all_tools() == ()
+    assert all_tools() == before
 
 
 def test_tools_of_installed_apps_are_found_when_django_is_ready(tmp_path: Path) -> None:

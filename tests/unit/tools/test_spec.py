@@ -211,6 +211,31 @@ def test_the_version_changes_with_the_arguments() -> None:
     assert one.spec.version != two.spec.version  # type: ignore[attr-defined]
 
 
+def test_the_arguments_have_a_version_that_words_and_policies_leave_alone() -> None:
+    def one(call: Call, title: Annotated[str, Field(description="old")]) -> None: ...
+
+    def reworded(call: Call, title: Annotated[str, Field(description="new")]) -> None: ...
+
+    def retyped(call: Call, title: int) -> None: ...
+
+    def renamed(call: Call, name: str) -> None: ...
+
+    def optional(call: Call, title: str = "none") -> None: ...
+
+    def version(function: Any, **declared: Any) -> str:
+        facts = {"effect_type": EffectType.READ, "name": "pay"} | declared
+        with isolated_registry():
+            spec: ToolSpec = tool(**facts)(function).spec
+        return spec.arguments_version
+
+    assert version(one) == version(reworded) == version(one, effect_type=EffectType.IRREVERSIBLE)
+    assert len({version(each) for each in (one, retyped, renamed, optional)}) == 4
+
+
+def test_who_learns_to_migrate_arguments_does_not_become_another_version() -> None:
+    assert _order_spec(migrate_arguments=lambda old, version: old).version == _order_spec().version
+
+
 # -- Delays and deadlines ------------------------------------------------------------
 
 

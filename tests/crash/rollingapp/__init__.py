@@ -1,0 +1,1 @@
+"""An app whose agents come in versions: `ROLLING_VERSION` says which one this process has."""

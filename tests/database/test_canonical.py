@@ -1,0 +1,168 @@
+"""What an llm is shown is built from rows: the same by every worker, and the same in size."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from runs import Budget
+from runs.engine import Slice, advance
+from runs.models import Handoff, Incident, LlmRequest, ToolObservation, ToolOperation
+from runs.signals import signal_run
+from tests.database.controlling import ANN
+from tests.database.handing import Answer, Mind, Seen, right, start_llm
+from tests.database.kit import ON_DATABASE, ask, drive
+from tools import Call, EffectType, Rejected, tool
+
+pytestmark = ON_DATABASE
+
+
+@pytest.fixture(autouse=True)
+def tools() -> None:
+    @tool(effect_type=EffectType.READ)
+    def look(call: Call, n: int) -> dict[str, Any]:
+        # In another order than a row keeps it.
+        return {"text": "x" * 200, "n": n}
+
+    @tool(effect_type=EffectType.IDEMPOTENT_WRITE)
+    def pay(call: Call, amount: int) -> str:
+        if amount > 10:
+            raise Rejected("too much")
+        return "paid"
+
+
+def test_every_worker_builds_the_same_context() -> None:
+    shown = []
+    for steps in (1, 50):
+        mind = Mind(_do_a_bit_of_everything)
+        run = start_llm(mind, tools=("look", "pay"), may=("wait_for",), input={"b": 1, "a": 2})
+        for number in range(4):
+            name = f"e{number}"
+            signal_run(actor=ANN, run_id=run.id, name="go", payload={"z": 1, "a": 2}, event_id=name)
+        while run.state != "COMPLETED":
+            # Once each step by another worker, who knows nothing but the rows.
+            advance(run_id=run.id, owner="worker", turn=Slice(steps=steps))
+            run.refresh_from_db()
+        operations = ToolOperation.objects.filter(run=run).order_by("step_number", "ordinal")
+        proofs = ToolObservation.objects.filter(run=run).order_by("operation__step_number")
+        names = {one.id: f"operation {n}" for n, one in enumerate(operations)}
+        names |= {f'"observation":{one.pk},': f"proof {n}" for n, one in enumerate(proofs)}
+        shown.append([_describe(seen, names) for seen in mind.seen])
+    assert shown[0] == shown[1]
+    assert len(shown[0]) == 14
+
+
+def _do_a_bit_of_everything(seen: Seen) -> Answer:
+    step = seen.state["step"]
+    if step > 13:
+        return "done"
+    return [
+        [("look", {"n": step}), ("look", {"n": -step})],
+        [("pay", {"amount": step})],
+        [("wait_for_signal", {"signal": "go"})],
+        [("dance", {"how": "well", "a": 1})],
+    ][step % 4]
+
+
+def _describe(seen: Seen, names: dict[str, str]) -> str:
+    parts = [part for message in seen.messages for part in message.parts]
+    said = [f"{getattr(part, 'args', '')}{getattr(part, 'content', '')}" for part in parts]
+    text = "\n".join(said).replace(seen.state["time"], "now")
+    for name, known in names.items():
+        text = text.replace(name, known)
+    return text
+
+
+def test_a_fact_names_the_operation_and_the_observation_that_prove_it() -> None:
+    mind = Mind(lambda seen: "done" if seen.results else [("pay", {"amount": n}) for n in (1, 99)])
+    run = start_llm(mind, tools=("pay",))
+    drive(run)
+    paid = ToolOperation.objects.get(run=run, status="COMMITTED")
+    proof = ToolObservation.objects.get(operation=paid).pk
+    assert mind.seen[-1].state["facts"] == [
+        {"operation": paid.id, "observation": proof, "tool": "pay", "step": 1}
+    ]
+
+
+def test_what_went_wrong_afterwards_is_shown_to_whoever_decides_next() -> None:
+    mind = Mind(lambda seen: "done" if len(seen.results) == 2 else [("pay", {"amount": 1})])
+    run = start_llm(mind, tools=("pay",))
+    advance(run_id=run.id, owner="worker 1", turn=Slice(steps=1))
+    paid = ToolOperation.objects.get(run=run)
+    incident = Incident.objects.create(run=run, operation=paid, kind=Incident.Kind.DUPLICATE)
+    drive(run)
+    assert mind.seen[0].state["not_settled"] == []
+    (item,) = mind.seen[-1].state["not_settled"]
+    assert (item["id"], item["status"]) == (f"incident {incident.pk}", "DUPLICATE")
+    assert paid.id in item["what"]
+
+
+def test_what_is_left_of_its_budget_is_shown() -> None:
+    budget = Budget(steps=5, cost_usd="1.50", duration=timedelta(days=1))
+    mind = Mind(lambda seen: "done" if seen.results else [("look", {"n": 1})])
+    run = start_llm(mind, tools=("look",), budget=budget)
+    drive(run)
+    left = mind.seen[-1].state["budget_left"]
+    assert (left["steps"], left["cost_usd"]) == (3, "1.50")
+    assert left["until"].startswith(f"{run.created_at + timedelta(days=1):%Y-%m-%d}")
+    assert "tokens" not in left
+
+
+# What is written for one step, in bytes, by the tables that hang on it.
+_WRITTEN = """
+    SELECT sum(pg_column_size(t.*)) FROM runs_{table} t {join} WHERE {number} BETWEEN %s AND %s
+"""
+_BY_STEP = ("JOIN runs_step s ON s.id = t.step_id", "s.number")
+_TABLES = {
+    "step": ("", "t.number"),
+    "tooloperation": ("", "t.step_number"),
+    "transition": ("", "t.step_number"),
+    "handoff": ("", "t.through_step"),
+    "toolobservation": (
+        "JOIN runs_tooloperation o ON o.id = t.operation_id",
+        "o.step_number",
+    ),
+    "modeldecision": _BY_STEP,
+    "stepattempt": _BY_STEP,
+    "checkpoint": _BY_STEP,
+    "llmrequest": _BY_STEP,
+}
+
+
+def test_a_step_costs_the_same_however_long_the_run_is() -> None:
+    def decide(seen: Seen) -> Answer:
+        step = seen.state["step"]
+        return [("look", {"n": step})] if step < 1_000 else "done"
+
+    def hand_off(seen: Seen) -> Answer:
+        return right(seen, done=[f"looked at {seen.state['step'] - 1} things"])
+
+    mind = Mind(decide, hand_off)
+    run = start_llm(mind, tools=("look",), window_tokens=3_000)
+    while run.state != "COMPLETED":
+        advance(run_id=run.id, owner="worker 1", turn=Slice(steps=1_000, seconds=600))
+        run.refresh_from_db()
+        mind.seen.clear()
+    assert run.step_number == 1_000
+    # Each of them has a few handoffs in it.
+    at_10, at_100, at_1000 = [(10, 49), (100, 139), (960, 999)]
+    tokens = [_tokens(run.id, *steps) for steps in (at_10, at_100, at_1000)]
+    written = [_written(*steps) for steps in (at_10, at_100, at_1000)]
+    assert max(tokens) < 1.05 * min(tokens), tokens
+    assert max(written) < 1.05 * min(written), written
+    assert Handoff.objects.filter(run=run).count() > 40
+
+
+def _tokens(run_id: Any, first: int, last: int) -> int:
+    """What was shown at the most, of the context alone."""
+    asked = LlmRequest.objects.filter(run_id=run_id, step__number__range=(first, last))
+    return max(shown["estimated_tokens"] for shown in asked.values_list("shown", flat=True))
+
+
+def _written(first: int, last: int) -> float:
+    """The bytes that a step wrote, on average."""
+    sizes = [
+        ask(_WRITTEN.format(table=table, join=join, number=number), first, last) or 0
+        for table, (join, number) in _TABLES.items()
+    ]
+    return float(sum(sizes)) / (last - first + 1)
