@@ -43,8 +43,10 @@ def hand_off_if_full(work: Work, agent: Agent, context: Context) -> Context:
     assert isinstance(llm, Llm), "a function or a script has a window of its own"
     if not is_full(llm, context):
         return context
-    kept_from = find_kept_from(llm, context)
-    covers_step = newest_closed_step(work) if kept_from is None else kept_from - 1
+    covers_step = newest_closed_step(work)
+    if (kept_from := find_kept_from(llm, context)) is not None:
+        # No further than that: a greater number is a step that a fork inherits.
+        covers_step = min(kept_from - 1, covers_step)
     if covers_step <= _covered_so_far(work):
         # All that is left is one step, and that is shown in part.
         return context
@@ -80,8 +82,10 @@ def _own(work: Work) -> Handed | None:
 
 
 def _covered_so_far(work: Work) -> int:
-    own = _own(work)
-    return own.artifact.covers_step if own is not None else 0
+    """The newest step that is covered; below 0 while not even what a fork inherits is."""
+    if (own := _own(work)) is not None:
+        return own.artifact.covers_step
+    return 0 if work.origin is None else -1
 
 
 def _load(work: Work, agent: Agent, context: Context, artifact: Artifact | None) -> Standing:

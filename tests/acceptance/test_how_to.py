@@ -25,6 +25,7 @@ def test_the_tool_and_the_agent_of_the_how_to_pages_are_sound(tmp_path: Path) ->
         "lookup_balance": "READ",
         "open_ticket": "NON_IDEMPOTENT_WRITE",
         "post_letter": "IRREVERSIBLE",
+        "read_result": "READ",
         "refund_customer": "IDEMPOTENT_WRITE",
     }
     assert [agent["name"] for agent in agents] == ["refund_once", "refunder"]

@@ -30,6 +30,8 @@ class Asked:
     step: int
     is_handoff: bool
     bad_answers: int
+    # Its number; 0 where none was shown.
+    handoff: int
     # By the response's id, and what it decided; None where it was put off.
     answered: str | None
     amount: str = ""
@@ -62,7 +64,14 @@ class Mind:
             turn = say("Refunded.")
         name = f"answer-{id(self)}-{number}" if number > 1 else None
         self.asked.append(
-            Asked(seen.step, seen.is_handoff, len(seen.bad_answers), answered=name, amount=amount)
+            Asked(
+                seen.step,
+                seen.is_handoff,
+                bad_answers=len(seen.bad_answers),
+                handoff=seen.handoff,
+                answered=name,
+                amount=amount,
+            )
         )
         turn = edited(turn, _under(turn, name))
         if number == self.hold_nth:
@@ -105,6 +114,7 @@ class _Seen:
         self.objective: str = self._task["objective"]
         self.step: int = self._state["step"]
         self.bad_answers = self._state.get("your_answers_that_could_not_be_used", ())
+        self.handoff: int = self._task.get("handoff", {}).get("number", 0)
         names = [one["function"]["name"] for one in body["tools"]]
         self.is_handoff = names == [HAND_OFF]
 

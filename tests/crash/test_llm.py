@@ -121,10 +121,19 @@ def assert_decided_once(run: AgentRun, mind: Mind, provider: ProviderProcess) ->
     amount = decisions[1].body["calls"][0]["arguments"]["amount"]
     assert amount == mind.about(2)[-1].amount
     assert amount == f"{provider.effects()[-1].cents / 100:.2f}"
+    assert_handed_off_once(run, requests, mind)
+
+
+def assert_handed_off_once(run: AgentRun, requests: list[LlmRequest], mind: Mind) -> None:
+    """It is asked for until it is recorded, and then decided from, whoever asks."""
     (handoff,) = Handoff.objects.filter(run=run)
     (written,) = _of(requests, purpose="handoff")
-    assert written.response_id == mind.about(2, handoff=True)[-1].answered
     assert (written.outcome, handoff.written_by) == ("used", written.llm)
+    about = [one for one in mind.asked if one.step == 2]
+    writing, deciding = mind.about(2, handoff=True), mind.about(2)
+    assert about == [*writing, *deciding]
+    assert written.response_id == writing[-1].answered
+    assert {one.handoff for one in deciding} == {handoff.number}
 
 
 def assert_seen_by_the_server(

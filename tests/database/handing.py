@@ -18,7 +18,8 @@ from runs import Agent, Llm
 from runs.access import operator
 from runs.commands import start_run
 from runs.handoff_asking import TOOL
-from runs.models import AgentRun
+from runs.models import AgentRun, Handoff, LlmRequest
+from tools import Call, EffectType, tool
 
 Answer = dict[str, Any] | str | list[tuple[str, dict[str, Any]]]
 
@@ -95,3 +96,43 @@ def start_llm(
         **of_agent,
     )
     return start_run(actor=operator(), agent=agent.name, **of_run).run
+
+
+# What four of the steps below take: full with the fifth, of which a quarter stays.
+SMALL: dict[str, Any] = {"window_tokens": 300, "tools": ("look", "pay")}
+
+
+def look_and_pay() -> None:
+    """Register two tools: `look(n)` and `pay(amount)`."""
+
+    @tool(effect_type=EffectType.READ)
+    def look(call: Call, n: int) -> dict[str, Any]:
+        return {"n": n, "text": "x" * 80}
+
+    @tool(effect_type=EffectType.IDEMPOTENT_WRITE)
+    def pay(call: Call, amount: int = 1) -> str:
+        return "paid"
+
+
+def look_on(until: int) -> Any:
+    """Look at another thing in every step, and finish at last."""
+
+    def decide(seen: Seen) -> Answer:
+        step = seen.state["step"]
+        return [("look", {"n": step})] if step < until else "seen it all"
+
+    return decide
+
+
+def handoffs(run: AgentRun) -> list[Handoff]:
+    return list(Handoff.objects.filter(run=run).order_by("number"))
+
+
+def requests(run: AgentRun, purpose: str = "handoff") -> list[tuple[str, str]]:
+    """(outcome, problem) of what was asked, oldest first."""
+    asked = LlmRequest.objects.filter(run=run, purpose=purpose).order_by("id")
+    return list(asked.values_list("outcome", "problem"))
+
+
+def steps_seen(seen: Seen) -> list[int]:
+    return [said["result"]["n"] for _, said in seen.results]

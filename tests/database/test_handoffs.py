@@ -8,15 +8,26 @@ from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPErr
 from runs import Agent, CallTools, Context, Decision, Finish, ToolCall
 from runs.access import operator
 from runs.agents import get_agent
-from runs.commands import fork_run, retry_run, start_run
+from runs.commands import start_run
 from runs.corrections import correct_by_hand
 from runs.engine import Slice, advance
 from runs.handoffs import rebuild
 from runs.lease import claim
 from runs.loading import begin
-from runs.models import AgentRun, Handoff, Incident, LlmRequest, ToolObservation, ToolOperation
-from tests.database.controlling import ANN
-from tests.database.handing import Answer, Mind, Seen, right, start_llm
+from runs.models import AgentRun, Incident, LlmRequest, ToolObservation, ToolOperation
+from tests.database.handing import (
+    SMALL,
+    Answer,
+    Mind,
+    Seen,
+    handoffs,
+    look_and_pay,
+    look_on,
+    requests,
+    right,
+    start_llm,
+    steps_seen,
+)
 from tests.database.kit import (
     ON_DATABASE,
     Died,
@@ -25,47 +36,13 @@ from tests.database.kit import (
     drive_when_due,
     expire_lease,
 )
-from tools import Call, EffectType, tool
 
 pytestmark = ON_DATABASE
-
-# What four of the steps below take: full with the fifth, of which a quarter stays.
-SMALL: dict[str, Any] = {"window_tokens": 300, "tools": ("look", "pay")}
 
 
 @pytest.fixture(autouse=True)
 def tools() -> None:
-    @tool(effect_type=EffectType.READ)
-    def look(call: Call, n: int) -> dict[str, Any]:
-        return {"n": n, "text": "x" * 80}
-
-    @tool(effect_type=EffectType.IDEMPOTENT_WRITE)
-    def pay(call: Call, amount: int = 1) -> str:
-        return "paid"
-
-
-def look_on(until: int) -> Any:
-    """Look at another thing in every step, and finish at last."""
-
-    def decide(seen: Seen) -> Answer:
-        step = seen.state["step"]
-        return [("look", {"n": step})] if step < until else "seen it all"
-
-    return decide
-
-
-def handoffs(run: AgentRun) -> list[Handoff]:
-    return list(Handoff.objects.filter(run=run).order_by("number"))
-
-
-def requests(run: AgentRun, purpose: str = "handoff") -> list[tuple[str, str]]:
-    """(outcome, problem) of what was asked, oldest first."""
-    asked = LlmRequest.objects.filter(run=run, purpose=purpose).order_by("id")
-    return list(asked.values_list("outcome", "problem"))
-
-
-def steps_seen(seen: Seen) -> list[int]:
-    return [said["result"]["n"] for _, said in seen.results]
+    look_and_pay()
 
 
 def open_incident(run: AgentRun) -> Incident:
@@ -228,75 +205,6 @@ def test_what_a_handoff_covers_is_not_read_again() -> None:
         one.through_step for one in handoffs(at_once)
     ]
     assert len(handoffs(run)) > 1
-
-
-def look_and_give_up(at: int, *, pay_at: int = 0) -> Any:
-    def decide(seen: Seen) -> Answer:
-        step = seen.state["step"]
-        if step == pay_at:
-            return [("pay", {})]
-        return [("look", {"n": step})] if step < at else [("give_up", {"reason": "no"})]
-
-    return decide
-
-
-def test_one_that_speaks_of_steps_that_were_taken_back_counts_no_more() -> None:
-    mind = Mind(look_and_give_up(7))
-    run = start_llm(mind, **SMALL)
-    drive(run)
-    assert (run.state, len(handoffs(run))) == ("FAILED", 1)
-    # They only read: all of them are done again.
-    mind.decide = lambda seen: "done"
-    mind.seen.clear()
-    retry_run(actor=ANN, run_id=run.id)
-    drive(run)
-    assert run.state == "COMPLETED"
-    assert (mind.seen[0].handoff, mind.seen[0].results) == (None, [])
-
-
-def test_one_that_covers_what_was_not_taken_back_still_counts() -> None:
-    mind = Mind(look_and_give_up(12, pay_at=6))
-    run = start_llm(mind, **SMALL)
-    drive(run)
-    standing, gone = (one.through_step for one in handoffs(run))
-    assert standing <= 6 < gone
-    mind.decide = lambda seen: "done"
-    mind.seen.clear()
-    retry_run(actor=ANN, run_id=run.id)
-    drive(run)
-    assert mind.seen[0].handoff["through_step"] == standing
-
-
-def test_a_fork_begins_with_what_its_origin_knew_at_that_step_and_not_later() -> None:
-    mind = Mind(look_on(12), lambda seen: right(seen, notes=f"at {seen.state['step']}"))
-    run = start_llm(mind, **SMALL)
-    drive(run)
-    first, second, *_ = handoffs(run)
-    mind.decide = lambda seen: "done"
-    for at, known in (
-        (first.through_step - 1, None),
-        (first.through_step, first),
-        (second.through_step - 1, first),
-        (second.through_step, second),
-    ):
-        mind.seen.clear()
-        drive(fork_run(actor=ANN, run_id=run.id, step=at).run)
-        (seen,) = mind.seen
-        assert (seen.handoff or {}).get("notes") == (known.body["notes"] if known else None)
-        covered = known.body["covers_step"] if known else 0
-        assert steps_seen(seen) == list(range(covered + 1, at + 1))
-
-
-def test_a_fork_that_is_full_covers_what_it_inherits() -> None:
-    mind = Mind(look_on(4))
-    run = start_llm(mind, **SMALL)
-    drive(run)
-    mind.decide = look_on(4)
-    fork = fork_run(actor=ANN, run_id=run.id, step=2).run
-    drive(fork)
-    assert (fork.state, [one.number for one in handoffs(fork)]) == ("COMPLETED", [1])
-    assert handoffs(run) == []
-    assert steps_seen(mind.seen[-1]) == [3]
 
 
 def test_a_fact_that_was_taken_back_is_said_to_hold_no_more() -> None:

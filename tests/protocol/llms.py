@@ -6,7 +6,7 @@ said is kept, so that a row which tells of an answer that nobody gave is found.
 Does not speak HTTP: `tests/llms` does.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -77,11 +77,12 @@ class Done(BaseModel):
 
 @dataclass
 class SimulatedLlm:
-    """`faults` are what the next requests meet, whichever run asks; `said` the ids of answers."""
+    """`faults` are what the next requests meet, whichever run asks; `said` the ids of answers,
+    and `asked` how many requests there were of each purpose."""
 
     faults: deque[str] = field(default_factory=deque)
     said: set[str] = field(default_factory=set)
-    asked: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
     _numbers: Any = field(default_factory=lambda: count(1))
 
     def as_decider(self, plan: Plan) -> Llm:
@@ -99,7 +100,7 @@ class SimulatedLlm:
         )
 
     def _answer(self, seen: Seen, plan: Plan) -> ModelResponse:
-        self.asked += 1
+        self.asked["handoff" if seen.is_handoff else "decide"] += 1
         fault = self.faults.popleft() if self.faults else ""
         match fault:
             case "rate limited":

@@ -28,9 +28,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(LIVES
 
 EXAMPLES = 12
 MOVES = 10
-# More calls than a window holds.
-MANY = "keyed 1 + unkeyed 1 + again 1 + read 1"
-MORE = "keyed 2 + unkeyed 2 + again 2 + read 2"
 
 
 FAULTS = st.lists(st.sampled_from(SAID), min_size=1, max_size=4)
@@ -68,7 +65,8 @@ def dies(at: Name, *, nth: int = 1) -> methodcaller:
 
 WORK = methodcaller("work")
 ONE = start("keyed 1")
-FULL = start(MANY, MORE, "sleep")
+# More than a window holds, one call after the other, so that its commits can be counted.
+FULL = start(*["again 1", "again 2"] * 4)
 
 # (what happens, the edges that it cannot but take, the outcomes of its requests)
 TOLD = {
@@ -138,23 +136,35 @@ TOLD = {
         {"used"},
     ),
 }
-# (what happens, how many handoffs there are then, and of whom)
+# Of the commits of FULL, the one of its handoff; and how often it is asked before that.
+HANDING, ASKED_BEFORE = 20, 6
+LATER = [""] * ASKED_BEFORE
+# (what happens, who wrote the handoffs that there are then, how many of them were lost)
 HANDED = {
-    "the window is full": ([FULL, WORK], ["function:first"]),
-    "a handoff is untrue at first": (
-        [FULL, so("", "", "untrue handoff"), WORK],
+    "the window is full": ([FULL, WORK], ["function:first"], 0),
+    "it is untrue at first": ([FULL, so(*LATER, "untrue handoff"), WORK], ["function:first"], 0),
+    "it is never true": ([FULL, so(*LATER, *["untrue handoff"] * 2), WORK], ["rows"], 0),
+    "the fallback writes it": ([FULL, so(*LATER, "overloaded"), WORK], ["function:second"], 0),
+    "nobody writes it at first": (
+        [FULL, so(*LATER, *["silent"] * 2), WORK, WORK],
         ["function:first"],
+        0,
     ),
-    "every handoff is untrue": ([FULL, so("", "", *["untrue handoff"] * 2), WORK], ["rows"]),
-    "the fallback hands off": ([FULL, so("", "", "overloaded"), WORK], ["function:second"]),
-    "nobody hands off at first": (
-        [FULL, so("", "", *["silent"] * 2), WORK, WORK],
+    "too much is shown to write it": ([FULL, so(*LATER, "too long"), WORK], ["rows"], 0),
+    "a worker dies before it is recorded": (
+        [FULL, dies(Name.COMMIT_STARTING, nth=HANDING), WORK],
         ["function:first"],
+        1,
     ),
-    "a window is too long to be handed off": ([FULL, so("", "", "too long"), WORK], ["rows"]),
-    "a worker dies with a handoff in its hands": (
-        [FULL, dies(Name.COMMIT_STARTING, nth=10), WORK],
+    "a worker dies after it is recorded": (
+        [FULL, dies(Name.COMMIT_DONE, nth=HANDING), WORK],
         ["function:first"],
+        0,
+    ),
+    "a worker is stopped before it is recorded": (
+        [FULL, methodcaller("stand_still", [], Name.COMMIT_STARTING, HANDING), WORK],
+        ["function:first"],
+        1,
     ),
 }
 
@@ -170,10 +180,12 @@ def test_a_told_life_of_an_llm_breaks_no_invariant(title: str) -> None:
 
 @pytest.mark.parametrize("title", HANDED)
 def test_a_told_life_with_a_handoff_breaks_no_invariant(title: str) -> None:
-    moves, writers = HANDED[title]
+    moves, writers, lost = HANDED[title]
     life = _tell(moves)
     handed = Handoff.objects.filter(run__in=life._ids()).order_by("id")
     assert list(handed.values_list("written_by", flat=True)) == writers
+    recorded = LlmRequest.objects.filter(run__in=life._ids(), purpose="handoff")
+    assert life.llm.asked["handoff"] == recorded.count() + lost
 
 
 def _tell(moves: Sequence[methodcaller]) -> AskingLife:
