@@ -7,7 +7,8 @@ are carried out as recorded. The agent's `on_version_change`, as the adopting wo
 what else happens:
 
 - `next_step`: nothing;
-- `rebuild_context`: whoever decides is shown the run's canonical state, and no events from before;
+- `rebuild_context`: a handoff is built from the rows: an llm is shown that and no events from
+  before, and any other decider is given it beside its window;
 - `reapprove`: a signature that is awaited, or was given and not used yet, has no force any more and
   is asked for anew, at once;
 - `finish_on_old`: it is never adopted.
@@ -28,6 +29,7 @@ from django.db.models.functions import Now
 from runs import handoffs
 from runs.agents import Agent, all_agents
 from runs.argument_versions import is_outdated
+from runs.evidence import find_sender_left
 from runs.gate import ask, asked_before
 from runs.judging import NEEDED, adopt, judge
 from runs.models import AgentRun, Approval, Handoff, ToolOperation
@@ -37,7 +39,7 @@ from runs.renewal import renew
 from runs.serving import knows_tool
 from runs.state import UNCERTAIN_STATES, OperationStatus, RunEvent, RunState
 from runs.work import Work
-from tools.registry import get_tool
+from tools.registry import all_tools, get_tool
 
 STANDING: Final = (RunState.WAITING_FOR_APPROVAL, *UNCERTAIN_STATES)
 
@@ -64,24 +66,28 @@ def adopt_or_leave(work: Work, agent: Agent) -> bool:
     return True
 
 
-def sign_anew(work: Work, agent: Agent) -> None:
+def sign_anew(work: Work, agent: Agent) -> bool:
     """Plan that signatures which another version asked for are asked for anew, if the rule says so.
 
-    The run is adopted with that: the call itself stands as it was decided.
+    The run is adopted with that: the call itself stands as it was decided. False where it would be
+    adopted with open calls whose tool is not known here: what is not sent is left to others.
     """
     if work.agent_version == agent.version or agent.on_version_change != "reapprove":
-        return
+        return True
     if work.saga is not None or not (signed := _find_unused(work)) or not _may_adopt(work, agent):
-        return
+        return True
+    if not all(knows_tool(one) for one in work.operations if one.settled_at is None):
+        return False
     why = f"another version of its agent goes on: {_name_change(work, agent)}"
     for operation, approval in signed:
         _ask_anew(work, operation, approval, why=why)
     if work.state not in STANDING:
         if all(one.status != OperationStatus.AWAITING_APPROVAL for one in work.operations):
             # Nothing is held: it is adopted with the next decision.
-            return
+            return True
         move_run(work, RunEvent.HOLD, why)
     _adopt(work, agent)
+    return True
 
 
 def make_signatures_due(*, left: Collection[str]) -> int:
@@ -93,7 +99,8 @@ def make_signatures_due(*, left: Collection[str]) -> int:
     mine = {a.name: a.version for a in all_agents() if a.on_version_change == "reapprove"}
     if not mine:
         return 0
-    held = ToolOperation.objects.filter(status=OperationStatus.AWAITING_APPROVAL)
+    known = [spec.name for spec in all_tools()]
+    held = ToolOperation.objects.filter(status=OperationStatus.AWAITING_APPROVAL, tool__in=known)
     waiting = AgentRun.objects.filter(
         id__in=held.values("run_id"),
         agent__in=mine,
@@ -121,7 +128,6 @@ def _find_unused(work: Work) -> list[tuple[ToolOperation, Approval]]:
         for operation in work.operations
         if operation.status in (OperationStatus.AWAITING_APPROVAL, OperationStatus.PREPARED)
         and operation.approval_id is not None
-        and knows_tool(operation.tool)
     }
     if not held:
         return []
@@ -133,7 +139,7 @@ def _find_unused(work: Work) -> list[tuple[ToolOperation, Approval]]:
 
 def _ask_anew(work: Work, operation: ToolOperation, approval: Approval, *, why: str) -> None:
     spec = get_tool(operation.tool)
-    if is_outdated(operation, spec):
+    if is_outdated(operation, spec) and find_sender_left(operation) is None:
         return renew(work, operation, spec)
     policy = judge(work, operation, spec)
     if policy.outcome == "refuse":

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Literal
@@ -18,7 +19,7 @@ from pydantic import BaseModel
 
 from runs.deciders import Llm, Script
 from runs.errors import UnknownAgent
-from tools.declarations import Limits, Rate
+from tools.declarations import Limits, Rate, in_order
 from tools.errors import UnknownTool
 from tools.registry import get_tool
 
@@ -33,8 +34,8 @@ class Budget:
 
     `steps` counts decisions, `duration` runs from creation, `tokens` and `cost_usd` (a
     decimal string) count llm use. A run that would go beyond is paused and asks for more.
-    `step_tokens` and `step_cost_usd` are the most that one decision may use: they are reserved
-    before the decider is asked, and what it did not use is given back with its answer.
+    `step_tokens` and `step_cost_usd` are the most that one decision (or one handoff) may use: they
+    are reserved before the decider is asked, and what it did not use is given back with its answer.
     """
 
     steps: int | None = None
@@ -49,8 +50,8 @@ class Budget:
 class LlmLimits:
     """How much one llm is asked at most, over all workers and all agents that name it.
 
-    A decision counts once: the one or two requests of a handoff, now and then, are beside it, and
-    an llm that is asked in place of this one has no limits of its own.
+    A decision counts once, and so does a handoff: the second try of one is beside it, and an llm
+    that is asked in place of this one has no limits of its own.
     """
 
     llm: str
@@ -91,8 +92,18 @@ class Agent:
     llm_limits: LlmLimits | None = None
     output: type[BaseModel] | None = None
     constraints: tuple[str, ...] = ()
+    # Of a function: the text that this process runs. Before anybody asks, its file may be another.
+    source: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for name in ("tools", "constraints"):
+            match getattr(self, name):
+                case str(alone):
+                    # Not its letters.
+                    object.__setattr__(self, name, (alone,))
+                case list() | AbstractSet() as several:
+                    object.__setattr__(self, name, in_order(several))
+        object.__setattr__(self, "source", _read_source(self.decider))
         _register(self)
 
     @property
@@ -174,7 +185,7 @@ def _version_of(agent: Agent) -> str:
 def _content_of(agent: Agent) -> dict[str, Any]:
     return {
         "name": agent.name,
-        "decider": _source_of(agent.decider),
+        "decider": agent.source or repr((agent.decider_name, agent.decider)),
         "tools": _tool_versions(agent),
         "output": agent.output.model_json_schema() if agent.output is not None else None,
         "constraints": list(agent.constraints),
@@ -191,11 +202,9 @@ def _tool_versions(agent: Agent) -> dict[str, str]:
     return versions
 
 
-def _source_of(decider: Decider) -> str:
-    if isinstance(decider, Llm):
-        return repr((decider.name, decider))
-    if isinstance(decider, Script):
-        return repr(decider)
+def _read_source(decider: Decider) -> str:
+    if isinstance(decider, Script | Llm):
+        return ""
     try:
         return inspect.getsource(decider)
     except (OSError, TypeError):

@@ -47,6 +47,22 @@ class OpenItem(BaseModel):
     note: str = Field(default="", max_length=LONGEST_LINE)
 
 
+class HandedOver(BaseModel):
+    """What a run has from the one that started it: constraints that bind it too, and operations
+    that prove facts though they are not its own."""
+
+    model_config = _FORM
+
+    constraints: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.constraints or self.operations)
+
+
+NOTHING_HANDED_OVER: Final = HandedOver()
+
+
 class Artifact(BaseModel):
     """What replaces everything before the newest events."""
 
@@ -67,6 +83,14 @@ class Artifact(BaseModel):
     objective: SkipJsonSchema[str] = ""
     # The events up to this step are not shown any more.
     covers_step: SkipJsonSchema[int] = 0
+    # Of a run to which another one handed over, through all its handoffs.
+    handed_over: SkipJsonSchema[HandedOver | None] = None
+
+    @property
+    def free_bytes(self) -> int:
+        """How long it is as JSON, without what it must name: that is as long as it is."""
+        must = {"open_items", "constraints", "objective", "handed_over"}
+        return len(self.model_dump_json(exclude=must).encode())
 
     @property
     def named_operations(self) -> frozenset[str]:
@@ -74,7 +98,7 @@ class Artifact(BaseModel):
 
     @property
     def named_steps(self) -> frozenset[int]:
-        return frozenset(fact.step for fact in self.facts if fact.step and not fact.operation)
+        return frozenset(fact.step for fact in self.facts if fact.step)
 
 
 def schema_for_llm() -> dict[str, Any]:

@@ -74,6 +74,8 @@ def _is_parallel(operation: ToolOperation) -> bool:
 def _find_free(work: Work) -> list[ToolOperation]:
     """Those within reach that are not parked, and may be taken."""
     reach = find_reach(work)
+    if work.settles_only:
+        reach = [one for one in reach if one.status == OperationStatus.UNKNOWN]
     if work.parked is None:
         work.parked = _park_not_due(work, reach)
     may_send = work.cancel_requested_by is None and not work.is_paused

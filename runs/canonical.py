@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from runs.agents import Agent
+from runs.artifact import NOTHING_HANDED_OVER, HandedOver
 from runs.budgets import limits_of
 from runs.context import WINDOW, Context
 from runs.deciders import Llm
@@ -44,11 +45,17 @@ def build_context(work: Work, agent: Agent) -> Context:
         position=work.position,
         observations=tuple(work.window),
         signals=to_received(work.window),
-        constraints=agent.constraints,
+        constraints=tuple(dict.fromkeys((*agent.constraints, *find_handed_over(work).constraints))),
         handoff=work.handoff.to_context() if work.handoff is not None else None,
         bad_answers=tuple(work.bad_answers),
     )
     return replace(context, state=_read_state(work, agent, context)) if is_llm else context
+
+
+def find_handed_over(work: Work) -> HandedOver:
+    """What the run that started this one handed over to it, once the window was read."""
+    handed = work.handoff.artifact.handed_over if work.handoff is not None else None
+    return handed or NOTHING_HANDED_OVER
 
 
 def newest_closed_step(work: Work) -> int:
@@ -58,8 +65,9 @@ def newest_closed_step(work: Work) -> int:
 
 def _read_window(work: Work, agent: Agent) -> None:
     is_llm = isinstance(agent.decider, Llm)
-    # Nobody else's runs have one, as a rule, and asking would cost each of their turns a query.
-    if is_llm or agent.on_version_change == "rebuild_context":
+    # Nobody else's runs have one, and asking would cost each of their turns a query.
+    is_told = work.parent_id is not None or work.origin is not None
+    if is_llm or is_told or agent.on_version_change == "rebuild_context":
         work.handoff = find_newest(
             run_id=work.run_id, origin=work.origin, has_voided=work.voided_steps > 0
         )
@@ -80,7 +88,12 @@ def _read_state(work: Work, agent: Agent, context: Context) -> dict[str, Any]:
     """What an llm is shown of the rows beside the events: as they are at this moment."""
     newest = {seen.operation_id: seen for seen in context.facts[-NEWEST_FACTS:]}
     handed = work.handoff.artifact.named_operations if work.handoff is not None else frozenset()
-    proofs = find_proofs(work.run_id, origin=work.origin, operations=handed | newest.keys())
+    proofs = find_proofs(
+        work.run_id,
+        origin=work.origin,
+        operations=handed | newest.keys(),
+        handed_over=find_handed_over(work).operations,
+    )
     state: dict[str, Any] = {
         "time": f"{work.now:%Y-%m-%dT%H:%M:%SZ}",
         "facts": [

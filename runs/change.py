@@ -139,6 +139,8 @@ class Change:
     ended_wait: EndedWait | None = None
     new_question: NewQuestion | None = None
     new_children: list[AgentRun] = field(default_factory=list)
+    # With which of these begin.
+    handed_over: list[Handoff] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     # Told once this is written, and not before.
     told: list[tuple[events.Name, dict[str, Any]]] = field(default_factory=list)

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 
-from runs.agents import Agent, all_agents
+from runs.agents import Agent, all_agents, get_agent
 from runs.deciders import Llm
-from runs.errors import LlmUnavailable
+from runs.errors import LlmUnavailable, UnknownAgent
 from runs.llm.offers import CONFIDENCE, RATIONALE, RESERVED
 from runs.llm.providers import get_client
 from tools.errors import UnknownTool
@@ -41,7 +41,8 @@ def check_llms(**_: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for agent in all_agents():
         if isinstance(agent.decider, Llm):
-            found += [*_check_names(agent, agent.decider), *_check_tools(agent, agent.decider)]
+            for check in (_check_names, _check_tools, _check_delegates):
+                found += check(agent, agent.decider)
     return found
 
 
@@ -111,6 +112,18 @@ def _check_tools(agent: Agent, llm: Llm) -> Iterator[CheckMessage]:
             hint='Give the tool another name: @tool(name="…").',
             id="runs.E018",
         )
+
+
+def _check_delegates(agent: Agent, llm: Llm) -> Iterator[CheckMessage]:
+    for name in llm.options.delegates:
+        try:
+            get_agent(name)
+        except UnknownAgent as error:
+            yield Error(
+                f"Agent {agent.name!r} delegates to an agent that is not registered: {error}",
+                hint="Correct the name in delegates, or add the agent's app to AGENTOPS_APPS.",
+                id="runs.E021",
+            )
 
 
 def _find_clash(tool: str) -> str:

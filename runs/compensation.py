@@ -12,16 +12,16 @@ choice.
 
 from typing import assert_never
 
+from runs.built_in import build_in, is_delegation
 from runs.decisions import ToolCall
 from runs.gate import ask
-from runs.history import COMPENSATE_RUN
 from runs.intents import find_holders, name_correction, name_forward, name_intent
 from runs.judging import NEEDED, adopt, judge
 from runs.models import NeverSent, ToolOperation
 from runs.planning import copy_declaration, name_operation, refuse_operation
 from runs.state import OperationEvent
 from runs.work import Work
-from tools import Approve, EffectType
+from tools import Approve
 from tools.canonical import digest
 from tools.errors import InvalidArguments, InvalidPayload, UnknownTool
 from tools.registry import get_tool
@@ -37,7 +37,7 @@ def plan_compensation(work: Work, target: ToolOperation, call: ToolCall) -> Tool
     operation = name_operation(work, tool=call.tool, ordinal=0, revision=0)
     operation.compensates_id = target.id
     operation.arguments = dict(call.arguments)
-    if call.tool == COMPENSATE_RUN:
+    if is_delegation(target):
         return _plan_run(work, operation)
     try:
         spec = get_tool(call.tool)
@@ -82,7 +82,7 @@ def _find_holder(work: Work, operation: ToolOperation, spec: ToolSpec) -> str | 
 
 def _plan_run(work: Work, operation: ToolOperation) -> ToolOperation:
     """The compensation of a child run, which the kernel itself carries out."""
-    operation.effect_type = EffectType.TRANSACTIONAL
+    build_in(operation)
     operation.arguments_digest = digest(operation.arguments)
     assert operation.compensates_id is not None, "it corrects an operation"
     operation.holds_intent = name_correction(operation.compensates_id)

@@ -116,9 +116,10 @@ class Context:
     are the newest that were delivered, oldest first. A decider that asks an llm by itself says
     what that used with `context.usage.add(tokens=…, cost_usd=…)`: the run's budget counts it.
 
-    `constraints` are the agent's. `handoff` is the newest artifact that replaces what came before
-    `observations` (JSON of `runs.artifact.Artifact`). `bad_answers` are those of this step that
-    could not be used, oldest first. `requests` is where whoever asks an llm notes each request.
+    `constraints` are the agent's, and those of a run that handed over to this one. `handoff` is
+    the newest artifact that replaces what came before `observations`, or that such a run gave it
+    (JSON of `runs.artifact.Artifact`). `bad_answers` are those of this step that could not be
+    used, oldest first. `requests` is where whoever asks an llm notes each request.
     `state` is what an llm is shown of the rows beside `observations`: JSON of `runs.canonical`.
     """
 

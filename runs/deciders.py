@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, assert_never, get_args
 
 from django.conf import settings
@@ -31,6 +31,7 @@ from runs.decisions import (
     WaitFor,
 )
 from runs.errors import DeciderUnavailable
+from tools.declarations import in_order
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -65,7 +66,8 @@ class LlmOptions:
     `fallback` are llms that are asked, in this order, when the first one does not answer.
     `reasons` asks for a rationale and a confidence with each call. `may` are the decisions it
     may take beside calling tools and finishing: "ask" (a person, of `ask_groups`), "sleep",
-    "wait_for" (a signal), "compensate". `window_tokens` bounds the recent events that it is
+    "wait_for" (a signal), "compensate"; and it may delegate to the agents that `delegates`
+    names. `window_tokens` bounds the recent events that it is
     shown; when they are full, a handoff replaces them. `result_bytes` is how much of one
     result it is shown; it reads the rest in parts.
     """
@@ -74,6 +76,7 @@ class LlmOptions:
     reasons: bool = False
     may: tuple[May, ...] = ()
     ask_groups: tuple[str, ...] = ()
+    delegates: tuple[str, ...] = ()
     max_tokens: int = 4_096
     temperature: float | None = None
     seconds: float = 90.0
@@ -81,19 +84,23 @@ class LlmOptions:
     result_bytes: int = 8_000
 
     def __post_init__(self) -> None:
-        # A text is one llm, or one group, and not its letters.
-        for name in ("fallback", "may", "ask_groups"):
+        # A text is one llm, one group or one agent, and not its letters.
+        for name in ("fallback", "may", "ask_groups", "delegates"):
             given = getattr(self, name)
             alone = isinstance(given, str) or not isinstance(given, Iterable)
-            object.__setattr__(self, name, (given,) if alone else tuple(given))
+            object.__setattr__(self, name, (given,) if alone else in_order(given))
         if unknown := set(self.may) - set(get_args(May)):
             raise ValueError(f"may: {min(unknown)!r} is none of {', '.join(get_args(May))}")
         for name in ("max_tokens", "seconds", "window_tokens", "result_bytes"):
-            if not 0 < getattr(self, name) <= MOST_OF_AN_OPTION:
+            given, kind = getattr(self, name), int | float if name == "seconds" else int
+            if not isinstance(given, kind) or not 0 < given <= MOST_OF_AN_OPTION:
+                number = "a number" if name == "seconds" else "a whole number"
                 raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; give more than 0 and at most "
+                    f"{name} is {given!r}; give {number}, more than 0 and at most "
                     f"{MOST_OF_AN_OPTION:,}"
                 )
+        if not isinstance(self.temperature, int | float | None):
+            raise ValueError(f"temperature is {self.temperature!r}; give a number, or None")
 
     @property
     def content(self) -> dict[str, Any]:
@@ -228,7 +235,7 @@ def _read_script(script: Script, context: Context) -> Decision:
 
 def _fill_child(child: Delegate, names: Mapping[str, Any]) -> Delegate:
     objective = str(_fill(child.objective, names))
-    return Delegate(child.agent, objective, _fill(child.input, names))
+    return replace(child, objective=objective, input=_fill(child.input, names))
 
 
 def _fill_call(call: ToolCall, names: Mapping[str, Any]) -> ToolCall:

@@ -7,7 +7,7 @@ Does not carry anything out: `engine.py` does.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, assert_never
 
@@ -63,8 +63,12 @@ class Versions:
 NO_LLM: Final = Versions()
 
 
-def decide(work: Work, agent: Agent) -> bool:
-    """Ask the decider and plan what it said. False when the run was parked or failed."""
+def decide(work: Work, agent: Agent, *, may_hand_off: bool = True) -> bool:
+    """Ask the decider and plan what it said. False when the run was parked or failed.
+
+    Where an llm's window is full it is asked for a handoff first, and that is reserved, limited
+    and paid like a decision.
+    """
     reserved = budgets.reservation(agent.budget)
     if breach := _find_breach(work, agent, reserved):
         work.pause(breach)
@@ -80,21 +84,23 @@ def decide(work: Work, agent: Agent) -> bool:
     context = build_context(work, agent)
     work.lease.expect(_seconds_of(agent) + margin_seconds())
     events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
+    answer = None
     try:
-        if isinstance(agent.decider, Llm):
-            context = hand_off_if_full(work, agent, context)
-        decision, body = _ask(agent, context)
+        if not (may_hand_off and hand_off_if_full(work, agent, context)):
+            answer = _ask(agent, context)
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
-        # What it used before it failed may not be all that it used.
-        work.spend(work.spent.minus(reserved).plus(_used(context, reserved)))
-        work.change.llm_requests += context.requests
+        # What code said that it used may not be all. Each request of an llm is noted.
+        _settle(work, context, reserved, is_all_noted=isinstance(agent.decider, Llm))
         follow_failure(work, error)
         return False
     finally:
         _give_turn_back(work, agent)
     events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
-    work.spend(work.spent.minus(reserved).plus(_used(context, reserved)))
-    work.change.llm_requests += context.requests
+    _settle(work, context, reserved)
+    if answer is None:
+        # The handoff is written with what is reserved next, before anybody decides from it.
+        return decide(work, agent, may_hand_off=False)
+    decision, body = answer
     _record(work, agent, decision, body, holders={}, versions=_find_versions(context))
     return True
 
@@ -222,15 +228,21 @@ def _seconds_of(agent: Agent) -> float:
     return most_seconds(agent.decider) if isinstance(agent.decider, Llm) else DECIDER_SECONDS
 
 
-def _used(context: Context, reserved: budgets.Spent) -> budgets.Spent:
-    """What the decision used; where that is not known, at least what was reserved for it."""
-    used = budgets.Spent(tokens=context.usage.tokens, cost_usd=context.usage.cost_usd)
-    answered = [one for one in context.requests if one.outcome != LlmRequest.Outcome.FAILED]
-    if any(one.input_tokens is None for one in answered):
-        used = replace(used, tokens=max(used.tokens, reserved.tokens))
-    if any(one.cost_usd is None for one in answered):
-        used = replace(used, cost_usd=max(used.cost_usd, reserved.cost_usd))
-    return used
+def _settle(
+    work: Work, context: Context, reserved: budgets.Spent, *, is_all_noted: bool = True
+) -> None:
+    """Plan what was used in place of what was reserved, and the requests that used it.
+
+    Where that is not known it counts as no less than what was reserved.
+    """
+    tokens, cost = context.usage.tokens, context.usage.cost_usd
+    if not is_all_noted or any(one.input_tokens is None for one in context.requests):
+        tokens = max(tokens, reserved.tokens)
+    if not is_all_noted or any(one.cost_usd is None for one in context.requests):
+        cost = max(cost, reserved.cost_usd)
+    used = budgets.Spent(tokens=tokens, cost_usd=cost)
+    work.spend(work.spent.minus(reserved).plus(used))
+    work.change.llm_requests += context.requests
 
 
 def plan_again(work: Work, agent: Agent) -> None:

@@ -169,11 +169,15 @@ class Ask:
 
 @dataclass(frozen=True)
 class Delegate:
-    """Have another agent's run reach a goal, and go on with what it came to."""
+    """Have another agent's run reach a goal, and go on with what it came to.
+
+    With `hand_over` that run begins with a handoff: what this one has done and knows.
+    """
 
     agent: str
     objective: str = ""
     input: Any = None
+    hand_over: bool = False
 
 
 @dataclass(frozen=True, init=False)
@@ -330,14 +334,16 @@ def _encode_said(rationale: str, confidence: float | None) -> dict[str, Any]:
 
 
 def _encode_child(child: Delegate) -> dict[str, Any]:
-    return {"agent": child.agent, "objective": child.objective, "input": _plain(child.input)}
+    plain = {"agent": child.agent, "objective": child.objective, "input": _plain(child.input)}
+    return plain | ({"hand_over": True} if child.hand_over else {})
 
 
 def _decode_child(child: Any) -> Delegate:
     match child:
         case {"agent": str(agent), "objective": str(objective), "input": given, **rest}:
-            if not rest:
-                return Delegate(agent, objective, given)
+            hand_over = rest.pop("hand_over", False)
+            if not rest and isinstance(hand_over, bool):
+                return Delegate(agent, objective, given, hand_over=hand_over)
     raise ValueError(f"not a delegation: {str(child)[:200]}")
 
 

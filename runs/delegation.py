@@ -28,11 +28,20 @@ from runs import budgets
 from runs.access import RUNS_WRITE, Actor
 from runs.agents import Agent, get_agent
 from runs.asking import find_corrector, note_request, reopen
+from runs.built_in import (
+    DELEGATE,
+    IS_DELEGATION,
+    build_in,
+    is_built_in,
+    is_delegation,
+    is_run_correction,
+)
 from runs.control import cancel_run
 from runs.decisions import Delegate
 from runs.descent import has_effects
 from runs.errors import UnknownAgent, UnknownRun, WrongState
-from runs.history import COMPENSATE_RUN, DELEGATE, follow_origins
+from runs.handing_over import hand_over
+from runs.history import follow_origins
 from runs.models import TEXT_LIMIT, AgentRun, ControlRequest, NeverSent, ToolOperation
 from runs.outcomes import settle
 from runs.planning import name_operation, refuse_operation
@@ -41,7 +50,6 @@ from runs.state import FINAL_STATES, OperationEvent, OperationStatus, RunEvent, 
 from runs.waiting import begin_waiting_for_children
 from runs.wake import hint, make_due
 from runs.work import Work
-from tools import EffectType
 from tools.canonical import digest
 from tools.redaction import bound_text
 
@@ -49,17 +57,11 @@ DEEPEST: Final = 5
 MOST_CHILDREN: Final = 50
 MOST_IN_TREE: Final = 500
 BATCH: Final = 500
-BUILT_IN: Final = frozenset({DELEGATE, COMPENSATE_RUN})
-
-
-def is_built_in(operation: ToolOperation) -> bool:
-    """Whether the kernel itself carries the operation out, by a run."""
-    return operation.tool in BUILT_IN
 
 
 def plan_children(work: Work, delegations: Sequence[Delegate]) -> list[ToolOperation]:
     """Plan one operation for each delegation; one that cannot be is refused, and says why."""
-    begun = ToolOperation.objects.filter(run_id=work.run_id, tool=DELEGATE)
+    begun = ToolOperation.objects.filter(IS_DELEGATION, run_id=work.run_id)
     before = begun.exclude(status=OperationStatus.CANCELLED).count()
     tree = AgentRun.objects.filter(root=work.root or work.run_id)
     in_tree = tree[:MOST_IN_TREE].count()
@@ -71,8 +73,10 @@ def plan_children(work: Work, delegations: Sequence[Delegate]) -> list[ToolOpera
             "objective": asked.objective,
             "input": {} if asked.input is None else asked.input,
         }
+        if asked.hand_over:
+            operation.arguments["hand_over"] = True
         operation.arguments_digest = digest(operation.arguments)
-        operation.effect_type = EffectType.TRANSACTIONAL
+        build_in(operation)
         operation.sensitive = sorted(names_of_agent(asked.agent))
         refusal = _find_refusal(work, asked, children=before + ordinal, in_tree=in_tree + ordinal)
         if refusal:
@@ -93,9 +97,10 @@ def start_children(work: Work, agent: Agent | None) -> bool:
     """
     begun = [one for one in work.operations if one.status == OperationStatus.PREPARED]
     left = _find_share(work, agent, among=len(begun))
+    children: dict[ToolOperation, AgentRun] = {}
     for operation in begun:
-        if operation.tool == DELEGATE:
-            child = _build_child(work, operation, left)
+        if is_delegation(operation):
+            children[operation] = child = _build_child(work, operation, left)
             work.change.new_children.append(child)
             operation.external_ref = str(child.id)
             work.spend(work.spent.plus(budgets.granted(child.budget)))
@@ -105,8 +110,11 @@ def start_children(work: Work, agent: Agent | None) -> bool:
         operation.fence_token = work.lease.fence_token
         operation.first_sent_at = operation.last_sent_at = operation.settles_at = work.now
         work.move_operation(operation, OperationEvent.SEND)
+    if to := [child for one, child in children.items() if one.arguments.get("hand_over")]:
+        assert agent is not None, "it was asked for what it delegates"
+        hand_over(work, agent, begun=children, to=to)
     begin_waiting_for_children(work)
-    if any(operation.tool == COMPENSATE_RUN for operation in begun):
+    if any(is_run_correction(operation) for operation in begun):
         work.commit()
         return True
     work.release(wake_in=None)
@@ -122,8 +130,7 @@ def settle_children(work: Work) -> bool:
     children = AgentRun.objects.in_bulk([UUID(one.external_ref) for one in begun])
     for operation in begun:
         child = children.get(UUID(operation.external_ref))
-        is_correction = operation.tool == COMPENSATE_RUN
-        if is_correction and child is not None and _reopen(work, operation, child):
+        if is_run_correction(operation) and child is not None and _reopen(work, operation, child):
             continue
         if child is None or child.state in FINAL_STATES:
             _settle(work, operation, child)
@@ -185,7 +192,7 @@ def _name_lineage(work: Work, operation: ToolOperation) -> UUID:
     """Names the runs that have carried out this very delegation: for a fork, or again after it
     came to nothing. The second of two equal ones that both count is another one."""
     digest_of = operation.arguments_digest
-    alike = ToolOperation.objects.filter(tool=DELEGATE, arguments_digest=digest_of).exclude(
+    alike = ToolOperation.objects.filter(IS_DELEGATION, arguments_digest=digest_of).exclude(
         status__in=(OperationStatus.REJECTED, OperationStatus.CANCELLED)
     )
     counts = Q(run_id=work.run_id, step_number__lt=work.step_number)
@@ -287,7 +294,7 @@ def _settle(work: Work, operation: ToolOperation, child: AgentRun | None) -> Non
     settle(work, operation)
     if child is None:
         return _reject(work, operation, "its run was purged")
-    if operation.tool == COMPENSATE_RUN:
+    if is_run_correction(operation):
         if has_effects(str(child.pk)):
             return _reject(work, operation, f"run {child.pk} has effects that are not corrected")
         return work.move_operation(operation, OperationEvent.COMMIT, f"run {child.pk} is corrected")

@@ -19,7 +19,7 @@ _HAS_EFFECTS: Final = """
         SELECT 1
         FROM family JOIN runs_tooloperation effect ON effect.run_id = family.id
         WHERE effect.compensates_id IS NULL
-          AND effect.tool <> 'delegate'
+          AND effect.tool_version <> 'built-in'
           AND (effect.status = 'COMMITTED' AND effect.effect_type <> 'READ'
                AND effect.policy_outcome <> 'replay'
                OR effect.status IN ('REJECTED', 'CANCELLED') AND EXISTS (

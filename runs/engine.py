@@ -22,14 +22,15 @@ from runs.adoption import adopt_or_leave, sign_anew
 from runs.agents import Agent
 from runs.batches import find_batch, give_back, next_operation
 from runs.breaker import trip_loop, trip_poison
+from runs.built_in import is_built_in
 from runs.change import Change
 from runs.commit import BROKEN
 from runs.deciding import decide, decide_correction, plan_again
-from runs.delegation import is_built_in, start_children
+from runs.delegation import start_children
 from runs.endings import cancel, end_compensating
 from runs.errors import IntentTaken, LeaseLost, SignatureGone, UndecodableDecision
 from runs.evidence import find_proof
-from runs.gate import find_approval, follow_verdict
+from runs.gate import find_approval, follow_verdict, put_off_for_sender
 from runs.intents import is_replay, replay
 from runs.late import keep_as_late_evidence
 from runs.lease import claim, heartbeat
@@ -48,6 +49,7 @@ from runs.serving import (
     knows_tool,
     leave_operation,
     leave_to_others,
+    settles_only,
 )
 from runs.state import (
     RUN_EDGES,
@@ -146,6 +148,7 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
         return leave_to_others(work)
     if _is_held_back(work) and not _must_cancel(work):
         return work.release(wake_in=None)
+    work.settles_only = settles_only(work, agent)
     _resume(work)
     if not _must_cancel(work) and trip_poison(work):
         return work.release(wake_in=None)
@@ -221,8 +224,8 @@ def _carry_out(work: Work, agent: Agent | None) -> bool:
     True too when a cancel request came in between, with operations that are still open.
     """
     while not _must_cancel(work):
-        if agent is not None:
-            sign_anew(work, agent)
+        if agent is not None and not sign_anew(work, agent):
+            work.settles_only = True
         if (operation := next_operation(work)) is None:
             break
         if operation.status != OperationStatus.AWAITING_APPROVAL:
@@ -233,7 +236,7 @@ def _carry_out(work: Work, agent: Agent | None) -> bool:
                 _follow_verdict(work, operation)
             case OperationStatus.PREPARED if is_built_in(operation):
                 return start_children(work, agent)
-            case _ if not knows_tool(operation.tool):
+            case _ if not knows_tool(operation):
                 leave_operation(work, operation)
             case OperationStatus.PREPARED if is_replay(operation):
                 replay(work, operation)
@@ -247,7 +250,10 @@ def _carry_out(work: Work, agent: Agent | None) -> bool:
                 raise AssertionError(f"an open operation is {status} between calls")
     if open_operation(work) is None or _must_cancel(work):
         return True
-    give_back(work)
+    if work.settles_only and work.state not in UNCERTAIN_STATES:
+        leave_to_others(work)
+    else:
+        give_back(work)
     return False
 
 
@@ -295,13 +301,16 @@ def _follow_verdict(work: Work, operation: ToolOperation) -> None:
             move_run(work, RunEvent.HOLD)
         return park(work, operation, seconds=None)
     proposes = approval is not None and approval.proposed_arguments is not None
-    if proposes and not is_proven and not knows_tool(operation.tool):
+    if proposes and not is_proven and not knows_tool(operation):
         return park(work, operation, seconds=UNSERVED_SECONDS)
     _begin_attempt(work)
     if commit_if_proven(work, operation):
         # Sent before it was asked about anew, it has turned out to have happened.
         return None
     assert approval is not None, "without one only a proof goes on"
+    ends = proposes or approval.status != Approval.Status.APPROVED
+    if ends and put_off_for_sender(work, operation):
+        return None
     if proposes:
         work.commit_outcomes()
         return replace_operation(work, operation, approval)

@@ -14,7 +14,7 @@ from typing import Final
 from runs.models import TEXT_LIMIT, StepAttempt, ToolObservation, ToolOperation, Worker
 from runs.recovery import Proof
 from runs.settling import Send, Settling, settle
-from tools import Reconciled
+from tools import EffectType, Reconciled
 from tools.redaction import bound_text, scrub
 
 # Of further effects that one look-up reports, so many are written down.
@@ -75,6 +75,23 @@ def read_settling(
         if seen.source == Source.LOOK_UP and seen.verdict == Verdict.NOT_FOUND
     ]
     return settle(sends=sends, negatives=negatives, window=window, now=now)
+
+
+def find_sender_left(
+    operation: ToolOperation, *, pending: Iterable[ToolObservation] = ()
+) -> str | None:
+    """A worker that is not known to have ended and may yet send the operation: nothing is to be
+    sent in its place, since another key joins no two sends. Empty where its name is not known.
+
+    `pending` is evidence that is not written yet.
+    """
+    harmless = (EffectType.READ, EffectType.TRANSACTIONAL)
+    if not operation.attempts or operation.effect_type in harmless:
+        return None
+    evidence = [*operation.observations.order_by("id")]
+    evidence += [seen for seen in pending if seen.operation_id == operation.id]
+    sends = read_sends(operation, evidence)
+    return next((send.worker for send in sends if send.ended_at is None), None)
 
 
 def read_sends(operation: ToolOperation, evidence: Sequence[ToolObservation]) -> list[Send]:

@@ -17,7 +17,10 @@ MOST_PROBLEMS = 10
 
 
 def fit_result(result: Any, output: type[BaseModel] | None) -> Any:
-    """The result as `output` gives it; as it is where there is none. Raises ResultDoesNotFit."""
+    """The result as `output` gives it; as it is where there is none. Raises ResultDoesNotFit.
+
+    What else a validator of its own raises says no more than that: its words may hold values.
+    """
     if output is None:
         return result
     try:
@@ -30,4 +33,7 @@ def fit_result(result: Any, output: type[BaseModel] | None) -> Any:
             f"{'.'.join(map(str, one['loc'])) or 'result'}: {one['msg']}"
             for one in error.errors(include_url=False, include_input=False)[:MOST_PROBLEMS]
         ]
+        raise ResultDoesNotFit(output=output.__name__, problems=problems) from error
+    except Exception as error:
+        problems = [f"it was refused ({type(error).__name__})"]
         raise ResultDoesNotFit(output=output.__name__, problems=problems) from error

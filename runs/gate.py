@@ -22,6 +22,7 @@ from runs.argument_versions import is_outdated
 from runs.asking import find_corrector
 from runs.calls import build_call
 from runs.change import NewApproval
+from runs.evidence import find_sender_left
 from runs.fingerprint import Action, differences, fingerprint
 from runs.judging import NEEDED, adopt, find_stop_now, judge
 from runs.lease import margin_seconds
@@ -33,6 +34,7 @@ from runs.models import (
     ToolOperation,
 )
 from runs.outcomes import drop_approval, end_unsent, move_run, park
+from runs.serving import UNSERVED_SECONDS
 from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
 from tools import Approve
@@ -177,6 +179,8 @@ def admit(work: Work, operation: ToolOperation, spec: ToolSpec) -> Admitted | No
     policy = judge(work, operation, spec)
     match policy.outcome:
         case "refuse":
+            if put_off_for_sender(work, operation):
+                return None
             adopt(operation, policy)
             end_unsent(
                 work, operation, OperationEvent.REFUSE, why=NeverSent.REFUSED, error=policy.rule
@@ -267,6 +271,16 @@ def put_off(work: Work, operation: ToolOperation, why: str, *, seconds: float) -
     operation.error = bound_text(f"not sent yet: {why}", TEXT_LIMIT)
     work.change.touch(operation)
     park(work, operation, seconds=seconds)
+
+
+def put_off_for_sender(work: Work, operation: ToolOperation) -> bool:
+    """Leave it alone while some worker may yet send it; what ends makes room for another."""
+    sender = find_sender_left(operation, pending=work.change.observations)
+    if sender is None:
+        return False
+    why = f"worker {sender or 'without a name'} is not known to have ended, and may yet send it"
+    put_off(work, operation, f"{why} as it was; see list_workers", seconds=UNSERVED_SECONDS)
+    return True
 
 
 # -- What the action is --------------------------------------------------------

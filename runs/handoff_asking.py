@@ -24,6 +24,8 @@ from runs.llm.messages import build_handoff_messages
 from runs.llm.prompts import handoff_prompt_of
 from runs.models import LlmRequest
 from runs.standing import Item, Standing
+from tools.canonical import check_json
+from tools.errors import InvalidPayload
 
 TOOL: Final = "hand_off"
 # Once, and once again with what was wrong with it.
@@ -103,9 +105,14 @@ def _read(answer: Answer) -> Artifact:
     if len(calls) != 1 or calls[0].tool_name != TOOL:
         raise answer.refuse(Problem.BAD_HANDOFF, f"answer with exactly one call of {TOOL}")
     try:
-        return Artifact.model_validate(calls[0].args_as_dict())
+        artifact = Artifact.model_validate(calls[0].args_as_dict())
+        # Before the database is asked about what it names.
+        check_json(artifact.model_dump(mode="json"), field="handoff")
+    except InvalidPayload as error:
+        raise answer.refuse(Problem.BAD_HANDOFF, str(error)) from error
     except ValidationError as error:
         said = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise answer.refuse(Problem.BAD_HANDOFF, "; ".join(said)) from error
-    except (ValueError, AssertionError) as error:
+    except (ValueError, TypeError, AssertionError) as error:
         raise answer.refuse(Problem.BAD_HANDOFF, "its arguments are no JSON object") from error
+    return artifact

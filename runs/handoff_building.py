@@ -6,7 +6,7 @@ hidden in it; the newest survives where not everything fits, and what was left o
 Does not understand what happened: it lists it.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,8 @@ from runs.artifact import (
     OpenItem,
 )
 from runs.context import Observed
-from runs.llm.rendering import hide, hide_in_text, take, to_json
+from runs.hiding import Hider
+from runs.llm.rendering import show_error, take, to_json
 from runs.standing import Standing
 from tools.redaction import bound_text
 
@@ -55,33 +56,75 @@ def build(
     seen: Sequence[Observed],
     standing: Standing,
     *,
-    names: Collection[str],
+    hider: Hider,
+    whose: str = "",
 ) -> Artifact:
-    """What the previous handoff said and still holds, and what came since."""
-    told = [_to_fact(one, names) for one in seen if _is_fact(one)]
+    """What the previous handoff said and still holds, and what came since; with `whose` that is
+    where another run is told."""
+    told = [_to_fact(one, hider) for one in seen if _is_fact(one)]
     facts = [*(previous.facts if previous else ()), *told]
-    facts = [fact for fact in facts if _holds(fact, standing)]
-    done = [*(previous.done if previous else ()), *(_to_line(one, names) for one in seen)]
-    notes = previous.notes if previous else ""
-    is_cut = len(facts) > MOST_FACTS or len(done) > MOST_DONE
-    facts, done = facts[-MOST_FACTS:], done[-MOST_DONE:]
-    while _size(facts, done, notes) > MOST_BYTES:
-        is_cut = True
-        # Facts last: a deed without proof is worth less.
-        longer = done if len(done) >= len(facts) // 2 and done else facts
-        del longer[: max(1, len(longer) // 4)]
-    if is_cut and _LEFT_OUT not in notes:
-        notes = f"{notes[: LONGEST_NOTES - len(_LEFT_OUT) - 1]}\n{_LEFT_OUT}".strip()
-    return Artifact(
-        done=tuple(done),
-        facts=tuple(facts),
+    done = [*(previous.done if previous else ()), *(_to_line(one, hider) for one in seen)]
+    if whose:
+        facts = [one.model_copy(update={"text": _of(whose, one.text)}) for one in facts]
+        done = [_of(whose, line) for line in done]
+    bare = Artifact(
         open_items=tuple(
             OpenItem(id=one.id, status=one.status, note=_line(f"{one.what}: {one.due}"))
             for one in standing.items
         ),
         constraints=standing.constraints,
-        notes=notes,
+        notes=previous.notes if previous else "",
     )
+    return _put_before(bare, [fact for fact in facts if _holds(fact, standing)], done)
+
+
+def fill_in(artifact: Artifact, built: Artifact) -> Artifact:
+    """What an llm wrote, with the facts that it left out of those that the rows show, and with all
+    that they show where it does not say what was done."""
+    facts = [fact for fact in built.facts if not _is_named(fact, artifact)]
+    if artifact.done:
+        return _put_before(artifact, facts, [])
+    silent = artifact.model_copy(update={"notes": artifact.notes or built.notes})
+    return _put_before(silent, facts, list(built.done))
+
+
+def _put_before(artifact: Artifact, facts: list[Fact], done: list[str]) -> Artifact:
+    """The artifact with these before its own, the newest of them where not all fit."""
+    notes = artifact.notes
+    kept_facts = facts[max(0, len(facts) + len(artifact.facts) - MOST_FACTS) :]
+    kept_done = done[max(0, len(done) + len(artifact.done) - MOST_DONE) :]
+    while True:
+        is_cut = len(kept_facts) < len(facts) or len(kept_done) < len(done)
+        whole = artifact.model_copy(
+            update={
+                "facts": (*kept_facts, *artifact.facts),
+                "done": (*kept_done, *artifact.done),
+                "notes": _say_left_out(notes) if is_cut else notes,
+            }
+        )
+        if whole.free_bytes <= MOST_BYTES:
+            return whole
+        if kept_facts or kept_done:
+            # Facts last: a deed without proof is worth less.
+            longer = kept_done if len(kept_done) > len(kept_facts) // 2 else kept_facts
+            del longer[: max(1, len(longer) // 4)]
+        elif notes:
+            # Of control characters each takes six bytes as JSON.
+            notes = notes[: len(notes) // 2]
+        else:
+            return artifact
+
+
+def _say_left_out(notes: str) -> str:
+    if _LEFT_OUT in notes:
+        return notes
+    return f"{notes[: LONGEST_NOTES - len(_LEFT_OUT) - 1]}\n{_LEFT_OUT}".strip()
+
+
+def _is_named(fact: Fact, artifact: Artifact) -> bool:
+    if fact.operation:
+        return fact.operation in artifact.named_operations
+    return fact.step in artifact.named_steps
 
 
 def _is_fact(seen: Observed) -> bool:
@@ -89,45 +132,44 @@ def _is_fact(seen: Observed) -> bool:
     return seen.committed and (seen.is_write or seen.kind != "call") and not seen.corrected
 
 
-def _to_fact(seen: Observed, names: Collection[str]) -> Fact:
+def _to_fact(seen: Observed, hider: Hider) -> Fact:
     if seen.operation_id:
-        return Fact(text=_to_line(seen, names), operation=seen.operation_id)
-    return Fact(text=_to_line(seen, names), step=seen.step_number)
+        return Fact(text=_to_line(seen, hider), operation=seen.operation_id)
+    return Fact(text=_to_line(seen, hider), step=seen.step_number)
 
 
 def _holds(fact: Fact, standing: Standing) -> bool:
-    if fact.operation:
-        return fact.operation in standing.proofs
-    return fact.step in standing.told_steps
+    if fact.step and fact.step not in standing.told_steps:
+        return False
+    return not fact.operation or fact.operation in standing.proofs
 
 
-def _to_line(seen: Observed, names: Collection[str]) -> str:
+def _to_line(seen: Observed, hider: Hider) -> str:
     who = f"{seen.kind} " if seen.kind != "call" else ""
-    line = f"step {seen.step_number}: {who}{seen.tool[:100]}"
+    line = f"step {seen.step_number}: {who}{hider.scrub(seen.tool)[:100]}"
     if seen.kind == "call":
-        line += f" {_short(dict(seen.arguments), names)}"
+        line += f" {_short(dict(seen.arguments), hider)}"
     if seen.author:
         line += f" by {seen.author[:60]}"
     line += f" {seen.status}"
     if seen.external_ref:
         line += f" as {seen.external_ref[:80]}"
     if seen.committed:
-        line += f": {_short(seen.result, names)}"
+        line += f": {_short(seen.result, hider)}"
     elif seen.error:
-        line += f": {hide_in_text(seen.error, seen, names)}"
+        line += f": {show_error(seen, hider)}"
     return _line(line)
 
 
-def _short(value: Any, names: Collection[str]) -> str:
-    text = to_json(hide(value, names))
+def _of(whose: str, text: str) -> str:
+    return bound_text(f"{whose}: {text}", LONGEST_LINE)
+
+
+def _short(value: Any, hider: Hider) -> str:
+    text = to_json(hider.hide(value))
     kept = take(text, most_bytes=_VALUE_BYTES)
     return text if len(kept) == len(text) else f"{kept}…"
 
 
 def _line(text: str) -> str:
     return bound_text(text, _LONGEST)
-
-
-def _size(facts: list[Fact], done: list[str], notes: str) -> int:
-    artifact = Artifact(facts=tuple(facts), done=tuple(done), notes=notes)
-    return len(artifact.model_dump_json(exclude={"open_items", "constraints"}).encode())

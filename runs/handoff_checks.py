@@ -41,8 +41,11 @@ def complete(artifact: Artifact, standing: Standing, *, covers_step: int) -> Art
     return artifact.model_copy(
         update={
             "facts": tuple(facts),
+            # They agree, but one may stand there many times.
+            "constraints": standing.constraints,
             "objective": standing.objective,
             "covers_step": covers_step,
+            "handed_over": standing.handed_over or None,
         }
     )
 
@@ -80,12 +83,10 @@ def _check_fact(fact: Fact, standing: Standing) -> Iterator[str]:
             f"{named} names operation {fact.operation!r}, which is no committed operation of this "
             "run whose effect still stands"
         )
-    if not fact.operation and fact.step and fact.step not in standing.told_steps:
+    if fact.step and fact.step not in standing.told_steps:
         yield f"{named} names step {fact.step}, in which no signal and no answer came"
 
 
 def _check_size(artifact: Artifact) -> Iterator[str]:
-    # What must be named is as long as it is.
-    free = artifact.model_dump_json(exclude={"open_items", "constraints", "objective"})
-    if (size := len(free.encode())) > MOST_BYTES:
+    if (size := artifact.free_bytes) > MOST_BYTES:
         yield f"it is {size} bytes long without what it must name; {MOST_BYTES} are the most"

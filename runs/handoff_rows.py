@@ -36,7 +36,8 @@ class Handed:
 
     def to_context(self) -> dict[str, Any]:
         """What a decider is given of it."""
-        body = self.artifact.model_dump(mode="json", exclude={"objective", "covers_step"})
+        unsaid = {"objective", "covers_step", "handed_over"}
+        body = self.artifact.model_dump(mode="json", exclude=unsaid)
         return {"number": self.number, "through_step": self.through_step, **body}
 
 
@@ -50,7 +51,11 @@ def find_newest(*, run_id: UUID, origin: Origin | None, has_voided: bool = False
     inherited = follow_origins(origin)
     while row is None and (above := next(inherited, None)) is not None:
         row = (
-            Handoff.objects.filter(run_id=above.run_id, through_step__lte=above.step)
+            Handoff.objects.filter(
+                run_id=above.run_id,
+                through_step__lte=above.step,
+                created_at__lte=above.forked_at,
+            )
             .exclude(_speaks_of_voided(by=above.forked_at))
             .order_by("-number")
             .first()

@@ -1,30 +1,27 @@
 """Handoffs: a checked artifact that replaces everything before the newest events.
 
-Guarantees: what is stored agrees with the rows, whoever wrote it, and is durable before anybody
-decides from it; after it the context is built from canonical state alone. Where the llm writes
-none that the rows agree with, it is built from the rows.
+Guarantees: what is planned agrees with the rows, whoever wrote it; once it is written, the context
+is built from canonical state alone. Where the llm writes none that the rows agree with, it is
+built from the rows.
 
-Does not decide what the run does next.
+Does not write it, and does not decide what the run does next: `deciding.py` does.
 """
 
 from dataclasses import replace
-from decimal import Decimal
 from functools import partial
 from typing import Final
 
 from runs.agents import Agent
 from runs.artifact import SCHEMA_VERSION, Artifact
-from runs.budgets import Spent
-from runs.canonical import build_context, newest_closed_step
+from runs.canonical import build_context, find_handed_over, newest_closed_step
 from runs.context import Context
 from runs.deciders import Llm
 from runs.handoff_asking import MOST_TRIES, Written, ask_for_handoff
-from runs.handoff_building import build, find_named
+from runs.handoff_building import build, fill_in, find_named
 from runs.handoff_checks import complete, find_problems
 from runs.handoff_rows import Handed, count_handoffs
-from runs.llm.asking import GRACE_SECONDS
 from runs.llm.messages import find_kept_from, is_full
-from runs.llm.rendering import find_hidden_names
+from runs.llm.rendering import make_hider
 from runs.models import AgentRun, Handoff
 from runs.standing import Standing, load_standing
 from runs.work import Work
@@ -34,31 +31,30 @@ BY_ROWS: Final = "rows"
 _NAME_LENGTH: Final = 100
 
 
-def hand_off_if_full(work: Work, agent: Agent, context: Context) -> Context:
-    """The context to decide with: the given one, or one that begins with a new handoff.
+def hand_off_if_full(work: Work, agent: Agent, context: Context) -> bool:
+    """Plan a handoff where the llm's window is full, and say whether one is planned.
 
     Raises `LlmUnavailable` where nobody answers who would write it.
     """
     llm = agent.decider
-    assert isinstance(llm, Llm), "a function or a script has a window of its own"
-    if not is_full(llm, context):
-        return context
+    # A function or a script has a window of its own.
+    if not isinstance(llm, Llm) or not is_full(llm, context):
+        return False
     covers_step = newest_closed_step(work)
     if (kept_from := find_kept_from(llm, context)) is not None:
         # No further than that: a greater number is a step that a fork inherits.
         covers_step = min(kept_from - 1, covers_step)
     if covers_step <= _covered_so_far(work):
         # All that is left is one step, and that is shown in part.
-        return context
-    # Beside the decision, which is waited for already.
-    seconds = MOST_TRIES * len(llm.in_turn) * (llm.options.seconds + GRACE_SECONDS)
-    work.lease.renew_until += seconds
+        return False
     load = partial(_load, work, agent, context)
-    written = ask_for_handoff(llm, agent, context, load=load)
-    if written is None:
+    if (asked := ask_for_handoff(llm, agent, context, load=load)) is None:
         written = _build(work, context, load(None), repairs=MOST_TRIES - 1)
+    else:
+        built = _build(work, context, asked.standing, repairs=0)
+        written = replace(asked, artifact=fill_in(asked.artifact, built.artifact))
     _plan(work, written, covers_step=covers_step, reason=Handoff.Reason.WINDOW)
-    return _begin_anew(work, agent, context)
+    return True
 
 
 def rebuild(work: Work, agent: Agent, *, reason: Handoff.Reason = Handoff.Reason.VERSION) -> None:
@@ -89,23 +85,24 @@ def _covered_so_far(work: Work) -> int:
 
 
 def _load(work: Work, agent: Agent, context: Context, artifact: Artifact | None) -> Standing:
-    """How the run stands, with the proofs that the artifact names, or that one could name."""
-    if artifact is None:
-        named = find_named(_previous(work), context.observations)
-        operations, steps = named.operations, named.steps
-    else:
-        operations, steps = artifact.named_operations, artifact.named_steps
+    """How the run stands, with the proofs that the artifact names, and those that one could."""
+    named = find_named(_previous(work), context.observations)
+    operations, steps = named.operations, named.steps
+    if artifact is not None:
+        operations |= artifact.named_operations
+        steps |= artifact.named_steps
     return load_standing(
         AgentRun.objects.get(id=work.run_id),
         constraints=agent.constraints,
         operations=operations,
         steps=steps,
+        handed_over=find_handed_over(work),
     )
 
 
 def _build(work: Work, context: Context, standing: Standing, *, repairs: int) -> Written:
-    names = find_hidden_names(context)
-    artifact = build(_previous(work), context.observations, standing, names=names)
+    hider = make_hider(context)
+    artifact = build(_previous(work), context.observations, standing, hider=hider)
     problems = find_problems(artifact, standing)
     assert not problems, f"what is built from rows agrees with them: {problems}"
     return Written(artifact, standing, by=BY_ROWS, repairs=repairs)
@@ -128,21 +125,3 @@ def _plan(work: Work, written: Written, *, covers_step: int, reason: Handoff.Rea
     )
     # Read again from the rows, once it is one of them.
     work.window = work.handoff = None
-
-
-def _begin_anew(work: Work, agent: Agent, context: Context) -> Context:
-    """Make the handoff durable, with the requests that it took and what they used, and build the
-    context from it."""
-    work.change.llm_requests += context.requests
-    context.requests.clear()
-    # Beside what is reserved for the decision, which counts what it used by itself.
-    used = context.usage
-    work.spend(work.spent.plus(Spent(tokens=used.tokens, cost_usd=used.cost_usd)))
-    used.tokens, used.cost_usd = 0, Decimal(0)
-    work.commit()
-    return replace(
-        build_context(work, agent),
-        usage=context.usage,
-        # The same list: whoever holds the old context finds in it what is yet to be written.
-        requests=context.requests,
-    )

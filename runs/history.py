@@ -15,14 +15,12 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from runs.built_in import is_delegation
 from runs.context import TIMED_OUT, WINDOW, Kind, Observed, Received
 from runs.models import AgentRun, ToolObservation, ToolOperation, Wait
 from runs.state import OperationStatus
 from tools import EffectType
 
-# Built-in operations: what the kernel itself carries out.
-DELEGATE = "delegate"
-COMPENSATE_RUN = "compensate_run"
 # So many origins of origins are followed.
 DEEPEST_LINEAGE = 20
 
@@ -110,7 +108,7 @@ def to_received(seen: Iterable[Observed]) -> tuple[Received, ...]:
 
 def to_observed(operation: ToolOperation, *, is_corrected: bool = False) -> Observed:
     """The decider's view of a settled operation."""
-    is_child = operation.tool == DELEGATE
+    is_child = is_delegation(operation)
     return Observed(
         operation_id=operation.id,
         step_number=operation.step_number,

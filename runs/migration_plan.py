@@ -26,7 +26,7 @@ from runs.serving import knows_tool
 from runs.shapes import Shape
 from runs.state import SETTLED_STATUSES
 from runs.unserved import Pinned, is_served
-from runs.versions import Agents, live_releases
+from runs.versions import Deployed, live_releases
 
 CHUNK: Final = 1000
 
@@ -172,7 +172,7 @@ def _find_unused(calls: Iterable[ToolOperation]) -> set[UUID]:
 
 
 def _plan(
-    run: AgentRun, calls: list[ToolOperation], unused: set[UUID], releases: list[Agents]
+    run: AgentRun, calls: list[ToolOperation], unused: set[UUID], releases: list[Deployed]
 ) -> Planned:
     try:
         agent = get_agent(run.agent)
@@ -200,11 +200,11 @@ def _judge(
     agent: Agent | None,
     calls: list[ToolOperation],
     signatures: int,
-    releases: list[Agents],
+    releases: list[Deployed],
 ) -> tuple[Move, str]:
     """What becomes of a run; and why, where the move alone does not say it."""
     pinned = Pinned(run.agent, run.agent_version)
-    if missing := sorted({call.tool for call in calls if not knows_tool(call.tool)}):
+    if missing := sorted({call.tool for call in calls if not knows_tool(call)}):
         return Move.STRANDED, f"this code has no tool {', '.join(missing)} for its open calls"
     if run.compensating_since is not None:
         return Move.GOES_ON, "corrects what it did, which needs the tools alone"

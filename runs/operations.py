@@ -18,7 +18,7 @@ from typing import Any, Final, assert_never
 from runs import events, flow
 from runs.argument_versions import is_outdated
 from runs.calls import build_call
-from runs.gate import STOPPED_SECONDS, Admitted, admit, put_off
+from runs.gate import STOPPED_SECONDS, Admitted, admit, put_off, put_off_for_sender
 from runs.judging import NEEDED
 from runs.late import keep_late_answer
 from runs.lease import lease_seconds, margin_seconds
@@ -36,7 +36,7 @@ from runs.outcomes import (
     prepare_run,
     reject_operation,
 )
-from runs.renewal import renew
+from runs.renewal import leave_or_renew
 from runs.state import OperationEvent, RunEvent
 from runs.transactional import call_in_transaction
 from runs.work import Work
@@ -144,7 +144,7 @@ def make_ready(work: Work, operation: ToolOperation) -> Ready | None:
         _give_up(work, operation, moved)
         return None
     if is_outdated(operation, spec):
-        renew(work, operation, spec)
+        leave_or_renew(work, operation, spec)
         return None
     admitted = admit(work, operation, spec)
     return Ready(operation, spec, OperationEvent.SEND, admitted) if admitted is not None else None
@@ -332,6 +332,8 @@ def _ask_later(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
 
 
 def _give_up(work: Work, operation: ToolOperation, why: str) -> None:
+    if put_off_for_sender(work, operation):
+        return
     # After a person's word the earlier sends did leave, and came to nothing.
     what = "not sent again" if operation.watch_until is not None else "never sent"
     tries = f" in {operation.attempts} tries" if operation.attempts else ""

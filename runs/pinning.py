@@ -3,11 +3,14 @@
 Three kinds of runs are left alone.
 - Those of an agent that is *finished on old* go on with the version they are pinned to and no
   other: they have a *lane*, a queue named after that version, and a worker reads the lanes of
-  what it serves.
+  all that it serves: the version after it may be the one that has it finish on old. Once nobody
+  serves that version, it is *forsaken*: what may be under way is settled by whoever has its tool,
+  and nothing else is done.
 - Those that are pinned to a *newer* version than ours which a worker serves: what a deployment
   has taken over is not taken back while it is under way. Once nobody serves it any more (it was
   rolled back), it is ours again.
-- Those that wait for a signature which such a newer version has given anew (`reapprove`).
+- Those that wait for a signature which such a newer version has given anew (`reapprove`), if it
+  has all tools of ours.
 
 Guarantees: a claim sees all of them, in its own statement, at no query more; a run that is to be
 cancelled, or corrects what it did, is left to nobody, because neither asks its agent.
@@ -25,9 +28,10 @@ from uuid import UUID
 from django.db import connection
 from kombu import Exchange, Queue
 
-from runs import versions
 from runs.agents import all_agents
 from runs.models import Definition
+from runs.unserved import find_pinned
+from runs.versions import Deployed, live_releases
 
 # A hint is worth no more after so long, and a lane that nobody reads is no more after a day.
 LANE_SECONDS: Final = 60
@@ -36,7 +40,10 @@ FORGET_LANE_SECONDS: Final = 24 * 3600
 # The version whose workers alone touch a run; null for a run that has no lane.
 LANE: Final = """
     CASE WHEN agent = ANY (%(finishing)s::text[]) AND cancel_requested_at IS NULL
-              AND compensating_since IS NULL THEN agent_version END"""
+              AND compensating_since IS NULL
+              AND (agent_version <> ALL (%(forsaken)s::text[]) OR state NOT IN (
+                  'TOOL_RUNNING', 'TOOL_STATUS_UNKNOWN', 'WAITING_FOR_RESOLUTION'))
+         THEN agent_version END"""
 # Whether this process may claim a run.
 OURS: Final = f"""(
     ({LANE}) IS NULL OR agent_version = ANY (%(serving)s::text[])
@@ -48,11 +55,12 @@ OURS: Final = f"""(
 
 @dataclass(frozen=True)
 class Others:
-    """Newer versions of our agents that are served: those versions, and the agents of which such
-    a version has signatures given anew."""
+    """What others serve: newer versions of our agents, and the agents of which such a version has
+    signatures given anew; and the forsaken versions, which nobody serves."""
 
     left: frozenset[str] = frozenset()
     signed_anew: frozenset[str] = frozenset()
+    forsaken: frozenset[str] = frozenset()
 
 
 _others = Others()
@@ -60,12 +68,13 @@ _others = Others()
 
 def ours() -> dict[str, Any]:
     """The values of `OURS` and `LANE`."""
-    finishing = [agent for agent in all_agents() if agent.on_version_change == "finish_on_old"]
+    finishing = _finishing()
     return {
-        "finishing": [agent.name for agent in finishing],
-        "serving": [agent.version for agent in finishing],
+        "finishing": list(finishing),
+        "serving": list(finishing.values()),
         "left": sorted(_others.left),
         "signed_anew": sorted(_others.signed_anew),
+        "forsaken": sorted(_others.forsaken),
     }
 
 
@@ -76,28 +85,19 @@ def leaves_any() -> bool:
 
 
 def look_around() -> Others:
-    """See which newer versions of our agents are served; they are left to others from now on."""
+    """See what others serve; newer versions of our agents are left to them from now on."""
     global _others
-    mine = {agent.name: agent.version for agent in all_agents()}
-    theirs = {
-        (name, served)
-        for agents in versions.live_releases()
-        for name, served in agents.items()
-        if served.version != mine.get(name, served.version)
-    }
-    if not theirs:
-        _others = Others()
-        return _others
-    names = {name for name, _ in theirs}
-    known = Definition.objects.filter(kind=Definition.Kind.AGENT, name__in=names)
-    seen = {
-        (name, version): at
-        for name, version, at in known.values_list("name", "version", "first_seen_at")
-    }
-    newer = [(name, one) for name, one in theirs if _is_newer(seen, name, one.version, mine)]
+    releases = live_releases()
+    tools = {agent.name: set(agent.allowed_tools) for agent in all_agents()}
+    newer = _find_newer(releases)
     _others = Others(
-        left=frozenset(served.version for _, served in newer),
-        signed_anew=frozenset(name for name, served in newer if served.rule == "reapprove"),
+        left=frozenset(release.agents[name].version for name, release in newer),
+        signed_anew=frozenset(
+            name
+            for name, release in newer
+            if release.agents[name].rule == "reapprove" and tools[name] <= release.tools
+        ),
+        forsaken=_find_forsaken(releases),
     )
     return _others
 
@@ -106,6 +106,30 @@ def forget_others() -> None:
     """As before the first look: for a process that has other code now."""
     global _others
     _others = Others()
+
+
+def _find_newer(releases: Iterable[Deployed]) -> list[tuple[str, Deployed]]:
+    """Our agents, each with a release that serves a newer version of it."""
+    mine = {agent.name: agent.version for agent in all_agents()}
+    theirs = [
+        (name, release)
+        for release in releases
+        for name, served in release.agents.items()
+        if served.version != mine.get(name, served.version)
+    ]
+    if not theirs:
+        return []
+    names = {name for name, _ in theirs}
+    known = Definition.objects.filter(kind=Definition.Kind.AGENT, name__in=names)
+    seen = {
+        (name, version): at
+        for name, version, at in known.values_list("name", "version", "first_seen_at")
+    }
+    return [
+        (name, release)
+        for name, release in theirs
+        if _is_newer(seen, name, release.agents[name].version, mine)
+    ]
 
 
 def _is_newer(
@@ -121,7 +145,7 @@ def _is_newer(
 
 def own_lanes() -> list[Queue]:
     """The queues, beside the common one, that a worker of this release reads."""
-    return [lane(version) for version in ours()["serving"]]
+    return [lane(version) for version in sorted({agent.version for agent in all_agents()})]
 
 
 def lane(version: str) -> Queue:
@@ -151,18 +175,28 @@ def find_lane(run_id: UUID) -> Queue | None:
 _FIND_LANE: Final = f"SELECT {LANE} FROM runs_agentrun WHERE id = %(run)s"  # noqa: S608  ours
 
 
-def lanes_read() -> dict[str, list[str]]:
-    """Of the agents that have lanes, the names and the versions whose lanes somebody reads."""
-    finishing = ours()["finishing"]
-    return {"finishing": finishing, "read": sorted(_versions_read(finishing))}
+def see_lanes() -> dict[str, Any]:
+    """The values of `LANE` as they are now. Asks nobody where no agent has lanes."""
+    return ours() | {"forsaken": sorted(_find_forsaken(live_releases() if _finishing() else ()))}
 
 
-def _versions_read(finishing: list[str]) -> Iterable[str]:
-    if not finishing:
-        return set()
+def _finishing() -> dict[str, str]:
+    """The agents that have lanes, with the version that this process serves."""
     return {
-        agents[name].version
-        for agents in versions.live_releases()
-        for name in finishing
-        if name in agents and agents[name].finishes_on_old
+        agent.name: agent.version
+        for agent in all_agents()
+        if agent.on_version_change == "finish_on_old"
     }
+
+
+def _find_forsaken(releases: Iterable[Deployed]) -> frozenset[str]:
+    """Of the agents that have lanes, the versions that have active runs and that nobody serves."""
+    if not (finishing := _finishing()):
+        return frozenset()
+    served = {
+        release.agents[name].version
+        for release in releases
+        for name in finishing
+        if name in release.agents
+    }
+    return frozenset(one.version for one in find_pinned() if one.agent in finishing) - served

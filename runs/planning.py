@@ -27,13 +27,18 @@ from runs.state import OperationEvent, RunEvent, RunState
 from runs.work import Work
 from tools import Approve
 from tools.canonical import digest
-from tools.errors import InvalidArguments, InvalidPayload, UnknownTool
-from tools.redaction import bound_text
+from tools.errors import InvalidArguments, InvalidPayload, Problem, UnknownTool
+from tools.redaction import REDACTED, bound_text, find_secrets
 from tools.registry import get_tool
 from tools.spec import ToolSpec
 
 # After a denial the same action is refused so often without asking; then the run pauses.
 MOST_REFUSALS: Final = 3
+HIDDEN: Final = Problem(
+    field="a sensitive argument",
+    value=REDACTED,
+    fix="this stands for a value that is kept from you; name what it belongs to instead",
+)
 # Of one intent, so many denials are looked through.
 MOST_DENIALS: Final = 100
 
@@ -85,6 +90,9 @@ def _plan(
         copy_declaration(operation, spec)
         if call.tool not in agent.allowed_tools:
             raise UnknownTool(call.tool, near=agent.allowed_tools)
+        if REDACTED in find_secrets(operation.arguments, spec.sensitive):
+            # Copied from what a decider was shown in place of the value.
+            raise InvalidArguments(call.tool, [HIDDEN])
         operation.arguments = spec.validate(operation.arguments)
         intent = name_intent(operation, spec=spec, run_id=work.lineage or work.run_id)
     except (UnknownTool, InvalidArguments, InvalidPayload) as error:

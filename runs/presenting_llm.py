@@ -75,14 +75,13 @@ def say_totals(run_id: UUID) -> list[str]:
 
 def facts_of_request(request: LlmRequest, secrets: Secrets) -> dict[str, Any]:
     """A request as JSON. A null is not known, or there is none."""
-    step = request.step.number
     return {
         "llm": request.llm,
         "purpose": request.purpose,
         "outcome": request.outcome,
         "problem": request.problem or None,
-        "detail": secrets.without(request.detail, step=step),
-        "said": secrets.without(request.said, step=step),
+        "detail": secrets.without(request.detail),
+        "said": secrets.without(request.said),
         "finish_reason": request.finish_reason or None,
         "response_id": request.response_id or None,
         "input_tokens": request.input_tokens,
@@ -104,7 +103,7 @@ def facts_of_handoff(handoff: Handoff, secrets: Secrets) -> dict[str, Any]:
         "written_by": handoff.written_by,
         "repairs": handoff.repairs,
         "schema_version": handoff.schema_version,
-        "artifact": secrets.hide(handoff.body),
+        "artifact": secrets.scrub(handoff.body),
     }
 
 

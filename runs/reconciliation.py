@@ -60,9 +60,8 @@ from runs.recovery import (
     recover,
     stricter,
 )
-from runs.serving import UNSERVED_SECONDS
+from runs.serving import UNSERVED_SECONDS, may_others_send
 from runs.state import OperationEvent
-from runs.versions import is_arguments_version_served
 from runs.work import Work
 from tools import EffectType, Reconciled
 from tools.execution import look_up
@@ -102,7 +101,7 @@ def reconcile(work: Work, operation: ToolOperation) -> None:
     if settles_in is not None:
         operation.settles_at = work.now + timedelta(seconds=settles_in)
     awaits_person = operation.needs_person_since is not None
-    if facts.is_outdated and not awaits_person and _is_left_to_others(operation, facts, answer):
+    if facts.is_outdated and not awaits_person and _is_left(work, operation, facts, answer):
         return park_unknown(work, operation, seconds=UNSERVED_SECONDS)
     match answer:
         case Record(proof=Proof(result=result, external_ref=external_ref, source=source)):
@@ -154,12 +153,10 @@ def _send_again(
     perform(work, operation, event=OperationEvent.SEND_AGAIN)
 
 
-def _is_left_to_others(operation: ToolOperation, facts: Facts, answer: Recovery) -> bool:
+def _is_left(work: Work, operation: ToolOperation, facts: Facts, answer: Recovery) -> bool:
     """Whether a worker that may send it again as it is recorded gets the time to."""
     may_be_theirs = isinstance(answer, CallAgain | NeedsPerson) and facts.objective_in > 0
-    return may_be_theirs and is_arguments_version_served(
-        operation.tool, operation.arguments_version
-    )
+    return may_be_theirs and may_others_send(operation, agent=work.agent, pinned=work.agent_version)
 
 
 def _take_turn(work: Work, operation: ToolOperation, spec: ToolSpec) -> float | None:

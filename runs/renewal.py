@@ -1,6 +1,7 @@
 """Renewal: what becomes of a call that was never sent, once its tool takes other arguments.
 
-    a worker that takes them as they are is alive   left to it
+    a worker that may send them as they are lives   left to it
+    one that may be sending it is not known to end  left alone until it has ended
     the tool's migrate_arguments says how           a new revision, judged and signed like any
     nobody says how, and they still fit             the same arguments, held for a person
     nobody says how, and they do not fit            held: a person proposes others, or denies it
@@ -14,14 +15,13 @@ Does not touch what may have been sent (`reconciliation.py`).
 """
 
 from runs.argument_versions import find_misfit, is_outdated, migrate
-from runs.gate import ask, asked_before, find_approval, is_held_anyhow, put_off
+from runs.gate import ask, asked_before, find_approval, is_held_anyhow, put_off, put_off_for_sender
 from runs.judging import NEEDED
 from runs.models import Approval, ToolOperation
 from runs.outcomes import move_run, park
 from runs.planning import put_in_place
-from runs.serving import UNSERVED_SECONDS
-from runs.state import RunEvent
-from runs.versions import is_arguments_version_served
+from runs.serving import UNSERVED_SECONDS, may_others_send
+from runs.state import RunEvent, RunState
 from runs.work import Work
 from tools import Approve
 from tools.errors import OutdatedArguments, UnknownTool
@@ -29,11 +29,19 @@ from tools.registry import get_tool
 from tools.spec import ToolSpec
 
 
-def renew(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
+def leave_or_renew(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
     """Plan what becomes of a prepared operation whose arguments are outdated."""
-    if is_arguments_version_served(operation.tool, operation.arguments_version):
+    if may_others_send(operation, agent=work.agent, pinned=work.agent_version):
         why = "a worker whose tool takes its arguments as they are may send it"
         return put_off(work, operation, why, seconds=UNSERVED_SECONDS)
+    if not put_off_for_sender(work, operation):
+        renew(work, operation, spec)
+    return None
+
+
+def renew(work: Work, operation: ToolOperation, spec: ToolSpec) -> None:
+    """Plan what takes the place of an operation whose arguments are outdated, in a run that this
+    process's version of its agent goes on with."""
     approval = find_approval(operation)
     try:
         arguments = migrate(operation, spec)
@@ -68,7 +76,8 @@ def find_unsendable(operation: ToolOperation) -> str:
         spec = get_tool(operation.tool)
         if not is_outdated(operation, spec):
             return ""
-        if is_arguments_version_served(operation.tool, operation.arguments_version):
+        run = operation.run
+        if may_others_send(operation, agent=run.agent, pinned=run.agent_version):
             return ""
         migrate(operation, spec)
     except UnknownTool:
@@ -87,5 +96,6 @@ def _hold(
     operation.policy_outcome = NEEDED
     operation.policy_rule = "its tool takes other arguments by now: propose those, or deny it"
     ask(work, operation, spec, approve=asked or Approve(), why=why, instead_of=approval)
-    move_run(work, RunEvent.HOLD, why)
+    if work.state is not RunState.WAITING_FOR_APPROVAL:
+        move_run(work, RunEvent.HOLD, why)
     park(work, operation, seconds=None)

@@ -15,9 +15,9 @@ from django.db.models.functions import Now
 
 from runs.access import RUNS_WRITE, Actor
 from runs.asking import lock_parent, lock_run, note_request, read_again, reopen
+from runs.built_in import IS_DELEGATION
 from runs.descent import has_effects, was_taken_back
 from runs.errors import AlreadyCorrected, ParentDecides, ParentHeld, WrongState
-from runs.history import DELEGATE
 from runs.models import (
     AgentRun,
     ControlRequest,
@@ -100,7 +100,7 @@ def _last_that_counts(run: AgentRun) -> int:
     )
     last = max((number for number in newest if number is not None), default=0)
     # A child that failed may have left effects, which another one would make again.
-    children = run.operations.filter(tool=DELEGATE, step_number__gt=last)
+    children = run.operations.filter(IS_DELEGATION, step_number__gt=last)
     for operation in children.order_by("-step_number").only("external_ref", "step_number"):
         if operation.external_ref and has_effects(operation.external_ref):
             return operation.step_number

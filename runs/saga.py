@@ -21,10 +21,10 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from runs import decisions
 from runs.argument_versions import read_arguments
+from runs.built_in import COMPENSATE_RUN, IS_DELEGATION, is_delegation
 from runs.calls import build_correction_call
 from runs.decisions import CallTools, ToolCall
 from runs.descent import has_effects
-from runs.history import COMPENSATE_RUN, DELEGATE
 from runs.intents import REPLAY
 from runs.lease import margin_seconds
 from runs.models import TEXT_LIMIT, Incident, ToolObservation, ToolOperation, Transition
@@ -90,7 +90,7 @@ def known_effects() -> QuerySet[ToolOperation]:
         & ~Q(effect_type=EffectType.READ)
         & ~Q(policy_outcome=REPLAY)
         # A child run that failed may have left effects; whether it did is asked of its rows.
-        | Q(tool=DELEGATE, status=OperationStatus.REJECTED)
+        | Q(IS_DELEGATION, status=OperationStatus.REJECTED)
     )
 
 
@@ -204,7 +204,7 @@ def say_failed(failed: ToolOperation) -> str:
 
 def _note_nothing(work: Work, target: ToolOperation) -> None:
     """Plan that it is kept: the handler is not asked again, by this run or its parent."""
-    if target.tool == DELEGATE:
+    if is_delegation(target):
         # Of a child run its own rows tell.
         return
     work.observe(
@@ -224,7 +224,7 @@ def _note_nothing(work: Work, target: ToolOperation) -> None:
 
 def _choose_call(work: Work, target: ToolOperation) -> ToolCall | str | None:
     """The call that corrects the effect, or why there is none; None if nothing is to be done."""
-    if target.tool == DELEGATE:
+    if is_delegation(target):
         child = target.external_ref
         return ToolCall(COMPENSATE_RUN, run=child) if child and has_effects(child) else None
     try:

@@ -9,65 +9,79 @@ Does not find a secret that was stored under a name that nobody declared.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 from uuid import UUID
 
+from django.db.models import Q
+
 from runs.agents import get_agent
+from runs.built_in import is_delegation
 from runs.errors import UnknownAgent
-from runs.history import DELEGATE
 from runs.models import AgentRun, ToolOperation
 from tools.errors import UnknownTool
-from tools.redaction import redact, scrub
+from tools.redaction import REDACTED, find_secrets, redact, scrub
 from tools.registry import all_tools, get_tool
+
+# So many calls, the newest, are searched for what a text may repeat.
+MOST_CALLS: Final = 500
+# What is asked of each of the operations.
+_SHOWN: Final = ("step_number", "tool", "tool_version", "arguments", "sensitive")
 
 
 @dataclass(frozen=True)
 class Secrets:
     """What is hidden in the texts of one run.
 
-    `known` is JSON in which the values of sensitive names are found; `calls` are the run's
-    operations, by step.
+    `known` is JSON in which the values of sensitive names are found; `calls` are operations of
+    the run, which know values and names of their own.
     """
 
     known: Any
     names: frozenset[str]
-    calls: Mapping[int, Sequence[ToolOperation]] = field(default_factory=dict)
+    calls: Sequence[ToolOperation] = ()
 
-    def without(self, text: str, *, step: int = 0) -> str:
+    def without(self, text: str) -> str:
         """A text about the run, or about a step of it."""
-        text = scrub(text, {"known": self.known}, self.names)
-        for operation in self.calls.get(step, ()):
-            text = without_secrets(text, operation)
+        for secret in self._values:
+            text = text.replace(secret, REDACTED)
         return text
+
+    @cached_property
+    def _values(self) -> list[str]:
+        found = set(find_secrets(self.known, self.names))
+        for operation in self.calls:
+            found.update(find_secrets(operation.arguments, names_of_operation(operation)))
+        return sorted(found, key=len, reverse=True)
 
     def hide(self, value: Any) -> Any:
         """A JSON value, with its texts."""
-        return self._without(redact(value, self.names))
+        return self.scrub(redact(value, self.names))
 
-    def _without(self, value: Any) -> Any:
+    def scrub(self, value: Any) -> Any:
+        """The same with its own names: of what the runtime wrote, where a secret may be called
+        like one of them."""
         match value:
             case str():
                 return self.without(value)
             case dict():
-                return {key: self._without(item) for key, item in value.items()}
+                return {key: self.scrub(item) for key, item in value.items()}
             case list():
-                return [self._without(item) for item in value]
+                return [self.scrub(item) for item in value]
         return value
 
 
 def load_secrets(
     run: AgentRun, *, steps: Collection[int], names: frozenset[str] | None = None
 ) -> Secrets:
-    """For texts about these steps; `names` are the run's, where they are known. Two queries."""
-    calls: dict[int, list[ToolOperation]] = {}
-    if steps:
-        found = ToolOperation.objects.filter(run_id=run.pk, step_number__in=steps)
-        for operation in found.only("step_number", "tool", "arguments", "sensitive"):
-            calls.setdefault(operation.step_number, []).append(operation)
+    """For texts about these steps, which may repeat what calls before them were given; `names` are
+    the run's, where they are known. Two queries."""
+    calls = ToolOperation.objects.filter(run_id=run.pk).order_by("-step_number")
+    shown = calls.filter(Q(step_number__in=steps) | ~Q(sensitive=[])).only(*_SHOWN)[:MOST_CALLS]
     if names is None:
         names = names_of_run(run_id=run.pk, agent=run.agent)
-    return Secrets(known=run.input, names=names, calls=calls)
+    return Secrets(known=run.input, names=names, calls=list(shown))
 
 
 def names_of_operation(operation: ToolOperation) -> frozenset[str]:
@@ -76,8 +90,8 @@ def names_of_operation(operation: ToolOperation) -> frozenset[str]:
     What another run is given, and answers, has the secrets of that run's agent.
     """
     names = frozenset(operation.sensitive) | _declared([operation.tool])
-    if operation.tool == DELEGATE:
-        names |= _declared_by(str(operation.arguments.get("agent", ""))) or frozenset()
+    if is_delegation(operation):
+        names |= _declared_by(operation.arguments.get("agent", "")) or frozenset()
     return names
 
 

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from runs.history import DELEGATE, Origin, find_corrected, find_lineage
+from django.db.models import Q
+
+from runs.artifact import NOTHING_HANDED_OVER, HandedOver
+from runs.built_in import is_delegation
+from runs.history import Origin, find_corrected, find_lineage
 from runs.models import (
     AgentRun,
     Approval,
@@ -46,13 +50,14 @@ class Item:
 class Standing:
     """`items` are not settled. `proofs` are the committed operations among those that were asked
     about, each with the observation that proves it (None: another run's end does). `told_steps`
-    are those in which a signal or an answer came."""
+    are those in which a signal or an answer came. `constraints` include what was `handed_over`."""
 
     objective: str
     constraints: tuple[str, ...]
     items: tuple[Item, ...] = ()
     proofs: Mapping[str, int | None] = field(default_factory=dict)
     told_steps: frozenset[int] = frozenset()
+    handed_over: HandedOver = NOTHING_HANDED_OVER
 
 
 def load_standing(
@@ -61,25 +66,39 @@ def load_standing(
     constraints: Sequence[str],
     operations: Collection[str] = (),
     steps: Collection[int] = (),
+    handed_over: HandedOver = NOTHING_HANDED_OVER,
+    begun: Mapping[ToolOperation, AgentRun] | None = None,
 ) -> Standing:
-    """How the run stands, with the proofs of these operations and of what came in these steps."""
+    """How the run stands, with the proofs of these operations and of what came in these steps.
+
+    `begun` are the open step's delegations and their runs where they are not rows yet.
+    """
     origin = Origin.of(run)
     return Standing(
         objective=run.objective,
-        constraints=tuple(constraints),
-        items=tuple(find_items(run.id, step_number=run.step_number)),
-        proofs=find_proofs(run.id, origin=origin, operations=operations),
+        constraints=tuple(dict.fromkeys((*constraints, *handed_over.constraints))),
+        items=tuple(find_items(run.id, step_number=run.step_number, begun=begun)),
+        proofs=find_proofs(
+            run.id, origin=origin, operations=operations, handed_over=handed_over.operations
+        ),
         told_steps=_find_told(run.id, origin=origin, steps=steps),
+        handed_over=handed_over,
     )
 
 
-def find_items(run_id: UUID, *, step_number: int) -> list[Item]:
+def find_items(
+    run_id: UUID, *, step_number: int, begun: Mapping[ToolOperation, AgentRun] | None = None
+) -> list[Item]:
     """What is not settled. Only the open step has open operations, so only it is looked at."""
-    operations = ToolOperation.objects.filter(
-        run_id=run_id, step_number=step_number, settled_at__isnull=True
-    )
-    opened = list(operations.order_by("ordinal", "revision"))
-    children = _find_children(opened)
+    if begun is not None:
+        opened = list(begun)
+        children = {operation.id: child for operation, child in begun.items()}
+    else:
+        operations = ToolOperation.objects.filter(
+            run_id=run_id, step_number=step_number, settled_at__isnull=True
+        )
+        opened = list(operations.order_by("ordinal", "revision"))
+        children = _find_children(opened)
     questions = Question.objects.filter(
         run_id=run_id, step_number=step_number, status=Question.Status.OPEN
     )
@@ -116,13 +135,20 @@ def find_afterwards(run_id: UUID) -> list[Item]:
 
 
 def find_proofs(
-    run_id: UUID, *, origin: Origin | None, operations: Collection[str]
+    run_id: UUID,
+    *,
+    origin: Origin | None,
+    operations: Collection[str],
+    handed_over: Collection[str] = (),
 ) -> dict[str, int | None]:
-    """By operation, of those that committed in this run or in what it inherits, and were not taken
-    back: the first observation that says so. What another run's end proves has none."""
+    """By operation, of those that committed in this run, in what it inherits or in what was handed
+    over to it, and were not taken back: the first observation that says so. What another run's end
+    proves has none."""
     if not operations:
         return {}
-    lineage = ToolOperation.objects.filter(find_lineage(run_id, origin))
+    lineage = ToolOperation.objects.filter(
+        find_lineage(run_id, origin) | Q(id__in=tuple(handed_over))
+    )
     rows = list(lineage.filter(id__in=operations, status=OperationStatus.COMMITTED))
     # A repeat was answered with what another operation had come to.
     sources = {row.id: row.repeats_id or row.id for row in rows}
@@ -134,7 +160,7 @@ def find_proofs(
     return {
         row.id: first.get(sources[row.id])
         for row in rows
-        if row.id not in corrected and (sources[row.id] in first or row.tool == DELEGATE)
+        if row.id not in corrected and (sources[row.id] in first or is_delegation(row))
     }
 
 
@@ -171,7 +197,7 @@ def _of_open(operation: ToolOperation, child: AgentRun | None) -> Item:
 
 def _find_children(opened: Iterable[ToolOperation]) -> dict[str, AgentRun]:
     """By the operation that started it: the run that is to answer it."""
-    begun = [one.id for one in opened if one.tool == DELEGATE]
+    begun = [one.id for one in opened if is_delegation(one)]
     if not begun:
         return {}
     children = AgentRun.objects.filter(parent_operation__in=begun)

@@ -23,7 +23,7 @@ from runs.statement_approvals import (
     add_notice,
     ended_approval_part,
 )
-from runs.statement_llm import add_handoff, add_llm_requests
+from runs.statement_llm import add_handoff, add_llm_requests, hand_over
 from runs.statement_run import run_part
 from runs.statement_values import encode_json, text_array
 from runs.statement_waits import add_child, add_question, add_wait, end_wait
@@ -103,6 +103,8 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         add_question(change.new_question, parts, values)
     for n, child in enumerate(change.new_children):
         add_child(n, child, parts, values)
+    for n, handoff in enumerate(change.handed_over):
+        hand_over(n, handoff, parts, values)
     for n, notice in enumerate(change.notices):
         add_notice(n, notice, parts, values)
     if change.llm_requests:

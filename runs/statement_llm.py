@@ -64,6 +64,15 @@ def add_handoff(handoff: Handoff, parts: list[str], values: dict[str, Any]) -> N
         SELECT held.id, held.fence_token, {given} FROM held)""")
 
 
+def hand_over(n: int, handoff: Handoff, parts: list[str], values: dict[str, Any]) -> None:
+    """To a child run of this very statement, which nobody has held yet."""
+    given = _bind(f"handed{n}", handoff, _HANDOFF, values)
+    values[f"handed{n}_run"] = handoff.run_id
+    parts.append(f"""handed{n} AS (
+        INSERT INTO runs_handoff (run_id, fence_token, {", ".join(_HANDOFF)})
+        SELECT %(handed{n}_run)s::uuid, 0, {given} FROM held)""")
+
+
 def _bind(prefix: str, row: object, columns: dict[str, str], values: dict[str, Any]) -> str:
     for name, kind in columns.items():
         value = getattr(row, name)

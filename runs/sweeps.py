@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from runs import watch
 from runs.concurrency import FREE, HELD, agent_limits, fetch_by_index
 from runs.models import Sweep
-from runs.pinning import LANE, lanes_read
+from runs.pinning import LANE, see_lanes
 from runs.turns import PAIRS
 from runs.wake import Hint, hint_all, hint_watch
 
@@ -47,7 +47,7 @@ _FIND_DUE: Final = f"""{PAIRS},
                       FROM runs_agentrun
                       WHERE agent = pair.agent AND priority = pair.priority
                         AND wake_at <= statement_timestamp() AND {FREE}
-                        AND (({LANE}) IS NULL OR agent_version = ANY (%(read)s::text[]))
+                        AND (({LANE}) IS NULL OR agent_version <> ALL (%(forsaken)s::text[]))
                       ORDER BY wake_at, id LIMIT %(per_agent)s) AS first
     ), turn AS MATERIALIZED (
         SELECT id, place, wake_at FROM due
@@ -95,7 +95,7 @@ def run_once() -> Swept:
 
 def _values() -> dict[str, object]:
     limits = agent_limits()
-    return lanes_read() | {
+    return see_lanes() | {
         "agents": list(limits),
         "most": list(limits.values()),
         "per_agent": PER_AGENT,

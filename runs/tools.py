@@ -12,12 +12,11 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from runs.history import Origin, find_lineage
-from runs.llm.rendering import to_json
+from runs.llm.rendering import hide_alone, to_json
 from runs.models import AgentRun, ToolOperation, Wait
 from runs.sensitive import names_of_operation, names_of_run
 from runs.state import OperationStatus
 from tools import Call, EffectType, Rejected, tool
-from tools.redaction import redact
 
 # Characters of one part: a few thousand tokens at the most, whatever the text is.
 PART: Final = 6_000
@@ -61,16 +60,17 @@ def _find(run_id: UUID, reference: str) -> Any:
     run = AgentRun.objects.get(id=run_id)
     names = names_of_run(run_id=run.id, agent=run.agent)
     if reference in ("input", "objective"):
-        return redact(getattr(run, reference), names)
+        return hide_alone(getattr(run, reference), names, run.input)
     origin = Origin.of(run)
     if reference.startswith("step "):
         wait = _find_wait(run_id, origin, reference.removeprefix("step "))
         if wait is not None:
-            return redact(wait.result, names)
+            return hide_alone(wait.result, names)
     else:
         operation = _find_operation(run_id, origin, reference)
         if operation is not None:
-            return redact(operation.result, names | names_of_operation(operation))
+            names |= names_of_operation(operation)
+            return hide_alone(operation.result, names, operation.arguments)
     raise Rejected(
         f"reference: nothing that can be read is called {reference[:_LONGEST_REFERENCE]!r}; give "
         "the id of a committed operation of this run, step N, input or objective"

@@ -13,7 +13,7 @@ Does not see processes that are no workers: a web process pins what it knows, an
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -49,8 +49,12 @@ class Served:
         return self.rule == "finish_on_old"
 
 
-# The agents of one release, by name.
-Agents = dict[str, Served]
+@dataclass(frozen=True)
+class Deployed:
+    """One release, as others see it: its agents, and the names of its tools."""
+
+    agents: Mapping[str, Served]
+    tools: frozenset[str]
 
 
 def register_release() -> str:
@@ -96,14 +100,17 @@ def _definition(kind: Definition.Kind, name: str, version: str, body: Any) -> De
 # -- Who is alive --------------------------------------------------------------
 
 
-def live_releases() -> list[Agents]:
-    """The agents of each release that a worker now serves."""
+def live_releases() -> list[Deployed]:
+    """Each release that a worker now serves."""
     return [
-        {
-            name: Served(version=agent["version"], rule=agent["rule"])
-            for name, agent in agents.items()
-        }
-        for agents in _alive().values_list("agents", flat=True)
+        Deployed(
+            agents={
+                name: Served(version=agent["version"], rule=agent["rule"])
+                for name, agent in agents.items()
+            },
+            tools=frozenset(tools),
+        )
+        for agents, tools in _alive().values_list("agents", "tools")
     ]
 
 

@@ -119,6 +119,8 @@ class Work:
     # By operation id: in how many seconds those that must wait are due again, None for not by
     # themselves. Not looked at yet is None itself.
     parked: dict[str, float | None] | None = None
+    # What may be under way is settled, and all else is left to workers that serve its agent.
+    settles_only: bool = False
     # By operation id: how policy judged those that this holder planned or admitted.
     judged: dict[str, Judgement] = field(default_factory=dict)
     change: Change = field(default_factory=Change)

@@ -64,6 +64,14 @@ class ArgumentModel:
             declared.pop("title", None)
         return schema
 
+    @cached_property
+    def empty_defaults(self) -> dict[str, Any]:
+        """The defaults that hold nothing (null, 0, false, an empty text or list), as JSON."""
+        defaults = self._model.model_construct().model_dump(
+            mode="json", by_alias=True, warnings=False
+        )
+        return {name: default for name, default in defaults.items() if not default}
+
     def validate(self, raw: Mapping[str, Any], *, sensitive: Collection[str]) -> dict[str, Any]:
         """Normalised JSON of `raw`. Raises InvalidArguments; hides the values of `sensitive`."""
         try:

@@ -6,7 +6,8 @@ Does not judge combinations: `checks.py` does, when the project starts.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -30,6 +31,12 @@ class EffectType(StrEnum):
     @property
     def is_write(self) -> bool:
         return self is not EffectType.READ
+
+
+def in_order(given: Iterable[str]) -> tuple[str, ...]:
+    """Names as they were given. A set has another order in every process, and what is declared has
+    one version in all of them."""
+    return tuple(sorted(given) if isinstance(given, AbstractSet) else given)
 
 
 @dataclass(frozen=True)
@@ -135,5 +142,5 @@ class Approve:
     def __post_init__(self) -> None:
         # Rules are compared and cached, which a list cannot be.
         for name in ("groups", "escalate_to"):
-            if isinstance(given := getattr(self, name), list):
-                object.__setattr__(self, name, tuple(given))
+            if isinstance(given := getattr(self, name), list | AbstractSet):
+                object.__setattr__(self, name, in_order(given))

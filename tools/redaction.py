@@ -41,11 +41,16 @@ def scrub(text: str, arguments: Mapping[str, Any], names: Collection[str]) -> st
     """`text` without the values (of at least 4 characters) of the sensitive arguments."""
     if not names:
         return text
-    hidden = {name.casefold() for name in names}
-    # Longest first: a value that contains another must not be left half visible.
-    for secret in sorted(set(_secrets(arguments, hidden)), key=len, reverse=True):
+    for secret in find_secrets(arguments, names):
         text = text.replace(secret, REDACTED)
     return text
+
+
+def find_secrets(value: Any, names: Collection[str]) -> list[str]:
+    """The values (of at least 4 characters) that stand under these names, as texts."""
+    found = set(_secrets(value, {name.casefold() for name in names}))
+    # Longest first: a value that contains another must not be left half visible.
+    return sorted(found, key=len, reverse=True)
 
 
 def _secrets(value: Any, hidden: Collection[str], *, inside: bool = False) -> Iterator[str]:
@@ -55,7 +60,11 @@ def _secrets(value: Any, hidden: Collection[str], *, inside: bool = False) -> It
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _secrets(item, hidden, inside=inside)
-    elif inside and value is not None and len(secret := str(value)) >= SHORTEST_SCRUBBED:
+    elif (
+        inside
+        and not isinstance(value, bool | None)
+        and len(secret := str(value)) >= SHORTEST_SCRUBBED
+    ):
         yield secret
 
 

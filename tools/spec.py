@@ -30,6 +30,7 @@ from tools.declarations import (
     Provider,
     Retry,
     Timeout,
+    in_order,
 )
 
 __all__ = [
@@ -120,9 +121,19 @@ class ToolSpec:
     def intent_values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """What names the business intent: the `intent_key` arguments, or all without one.
 
-        JSON in which equal amounts are equal ("1.50" and "1.5" are one intent).
+        JSON in which equal amounts are equal ("1.50" and "1.5" are one intent). Without a key, an
+        argument that is empty, as it is by default, says nothing: one that a deployment adds so
+        makes no new intent of an old one.
         """
-        return self._plain_values(arguments, self.intent_key or self.argument_names)
+        if self.intent_key:
+            return self._plain_values(arguments, self.intent_key)
+        unsaid = self.argument_model.empty_defaults
+        values = self._plain_values(arguments, self.argument_names)
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in unsaid or canonical_json(unsaid[name]) != canonical_json(value)
+        }
 
     def means_the_same(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         """Whether two sets of normalised arguments differ in nothing but how amounts are spelled.
@@ -227,7 +238,7 @@ def tool(
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:
     # `intent_key="order_id"` is one name, not eight letters.
-    return (given,) if isinstance(given, str) else tuple(given)
+    return (given,) if isinstance(given, str) else in_order(given)
 
 
 def _plain(value: Decimal) -> str:

@@ -225,7 +225,8 @@ def so_far(approval: Approval, *, linked: bool) -> Table:
         ToolOperation.objects.filter(run_id=approval.run_id, status__in=_SETTLED)
         .exclude(pk=approval.operation_id)
         .only(
-            *("tool", "arguments", "sensitive", "status", "step_number", "external_ref"),
+            *("tool", "tool_version", "arguments", "sensitive"),
+            *("status", "step_number", "external_ref"),
             *("settled_at", "error"),
         )
         .order_by("-step_number", "-ordinal", "-revision")[: SO_FAR + 1]

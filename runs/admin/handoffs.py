@@ -114,7 +114,7 @@ class HandoffAdmin(ReadOnlyAdmin):
             ],
             parts=[
                 _artifact_of(handoff, secrets, title="What it says"),
-                json_block("As it is stored", secrets.hide(handoff.body), ()),
+                json_block("As it is stored", secrets.scrub(handoff.body), ()),
             ],
             links=[
                 (record_url(AgentRun, handoff.run_id), "run"),
@@ -125,7 +125,7 @@ class HandoffAdmin(ReadOnlyAdmin):
 
 def _artifact_of(handoff: Handoff, secrets: Secrets, *, title: str, more_url: str = "") -> Table:
     """A row for each field that says something."""
-    body = secrets.hide(handoff.body)
+    body = secrets.scrub(handoff.body)
     fields = body if isinstance(body, Mapping) else {"artifact": body}
     by = "built from the database"
     if handoff.written_by != BY_ROWS:

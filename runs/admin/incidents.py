@@ -51,6 +51,7 @@ class IncidentAdmin(ReadOnlyAdmin):
     list_only = (
         "operation__tool",
         "operation__arguments",
+        "operation__tool_version",
         "operation__sensitive",
         "run_id",
         "kind",

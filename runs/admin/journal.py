@@ -31,6 +31,7 @@ class JournalAdmin(ReadOnlyAdmin):
         "operation_id",
         "operation__tool",
         "operation__arguments",
+        "operation__tool_version",
         "operation__sensitive",
         "event",
         "from_state",

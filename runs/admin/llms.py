@@ -175,7 +175,7 @@ class LlmRequestAdmin(ReadOnlyAdmin):
             parts=[
                 text_block(
                     f"Beside its calls ({SAID})",
-                    secrets.without(asked.said, step=asked.step.number),
+                    secrets.without(asked.said),
                 ),
                 json_block("What it was shown, as references", asked.shown, secrets.names),
             ],
@@ -195,12 +195,12 @@ def _with_detail(answer: Cell, asked: LlmRequest, secrets: Secrets) -> Cell:
 
 
 def _detail_of(asked: LlmRequest, secrets: Secrets) -> Cell:
-    return quote(secrets.without(asked.detail, step=asked.step.number))
+    return quote(secrets.without(asked.detail))
 
 
 def _words_of(asked: LlmRequest, secrets: Secrets) -> Cell:
     """What it said, closed until opened where that is more than a line."""
-    said = line(secrets.without(asked.said, step=asked.step.number), 2 * PARAGRAPH)
+    said = line(secrets.without(asked.said), 2 * PARAGRAPH)
     if len(said) <= LINE:
         return said
     return format_html(

@@ -60,6 +60,7 @@ class ObservationAdmin(ReadOnlyAdmin):
     list_only = (
         "operation__tool",
         "operation__arguments",
+        "operation__tool_version",
         "operation__sensitive",
         "run_id",
         "source",

@@ -15,8 +15,9 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from runs.artifact import NOTHING_HANDED_OVER
 from runs.cases import rows
-from runs.cases.hiding import Hider, Keeper
+from runs.cases.hiding import Keeper
 from runs.cases.shapes import (
     About,
     Case,
@@ -33,6 +34,8 @@ from runs.cases.shapes import (
 from runs.context import WINDOW, BadAnswer, Observed
 from runs.errors import InvalidInput, UnknownRun
 from runs.handoff_rows import Handed
+from runs.hiding import Hider
+from runs.llm.rendering import is_part
 from runs.models import AgentRun, Step
 from runs.presenting import present_incident
 from runs.queries import find_incidents
@@ -104,7 +107,7 @@ def _make_hider(run: AgentRun, steps: Sequence[Step], seen: Sequence[Observed]) 
     for operation in rows.load_operations(seen).values():
         names |= names_of_operation(operation)
     values: list[Any] = [run.input, run.result]
-    values += [value for one in seen for value in (one.arguments, one.result)]
+    values += [value for one in seen if not is_part(one) for value in (one.arguments, one.result)]
     values += [found.body for step in steps if (found := rows.decision_of(step))]
     return Hider(names, values)
 
@@ -119,7 +122,10 @@ def _hand_off(handoff: Handed, keeper: Keeper, *, of: AgentRun) -> HandoffSeen:
     return HandoffSeen(
         through_step=handoff.through_step if is_own else 0,
         covers_step=handoff.covered.step if is_own else 0,
-        body=keeper.hide(handoff.to_context()),
+        inherited=not is_own,
+        constraints=list((handoff.artifact.handed_over or NOTHING_HANDED_OVER).constraints),
+        # Written by the runtime, of what had been hidden.
+        body=keeper.scrub_own(handoff.to_context()),
     )
 
 
@@ -143,15 +149,16 @@ def _observe(
     corrected = rows.find_corrections([one for one, _ in both])
     observations = []
     for one, is_inherited in reversed(both):
+        is_own = is_part(one)
         observations.append(
             Seen(
                 step=one.step_number,
                 inherited=is_inherited,
                 kind=one.kind,
                 tool=keeper.hide(one.tool),
-                arguments=keeper.keep_arguments(one.arguments),
+                arguments=keeper.keep_arguments(one.arguments, is_own=is_own),
                 status=one.status,
-                result=keeper.keep(one.result),
+                result=keeper.keep(one.result, is_own=is_own),
                 error=keeper.hide(one.error),
                 external_ref=keeper.hide(one.external_ref),
                 operation_id=one.operation_id,

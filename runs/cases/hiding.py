@@ -7,12 +7,12 @@ Does not find a secret that was stored under a name that nobody declared, nor on
 has in another form.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic_core import to_json
 
-from tools.redaction import REDACTED, redact, scrub
+from runs.hiding import Hider
 
 # One result, payload or set of arguments is kept whole up to here.
 LARGEST_VALUE: Final = 32_000
@@ -22,58 +22,30 @@ LARGEST_TOTAL: Final = 1_000_000
 _CUTS: Final = ((4_000, 200), (500, 40))
 
 
-class Hider:
-    """Hides what `names` name, and every copy of it that `values` show."""
-
-    def __init__(self, names: Collection[str], values: Iterable[Any] = ()) -> None:
-        self._names = frozenset(name.casefold() for name in names)
-        secrets = [found for value in values for found in _values_of(value, self._names)]
-        # As `scrub` takes them: the values that stand under a name.
-        self._secrets = {REDACTED: secrets}
-
-    def hide(self, value: Any) -> Any:
-        """Copy of a JSON value without secrets."""
-        if not self._names:
-            return value
-        return self._scrub(redact(value, self._names))
-
-    def hide_in_decision(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The same of an encoded decision, whose own words stay even where a tool's secret is
-        called like one of them."""
-        return {
-            key: [self._hide_in_part(one) for one in value]
-            if key in ("calls", "children")
-            else self.hide(value)
-            for key, value in body.items()
-        }
-
-    def _hide_in_part(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: self.hide(value) for key, value in part.items()}
-
-    def _scrub(self, value: Any) -> Any:
-        match value:
-            case str():
-                return scrub(value, self._secrets, self._secrets)
-            case Mapping():
-                return {key: self._scrub(item) for key, item in value.items()}
-            case list() | tuple():
-                return [self._scrub(item) for item in value]
-            case _:
-                return value
+def hide_in_decision(hider: Hider, body: Mapping[str, Any]) -> dict[str, Any]:
+    """An encoded decision without secrets, whose own words stay even where a tool's secret is
+    called like one of them."""
+    return {
+        key: [{name: hider.hide(item) for name, item in one.items()} for one in value]
+        if key in ("calls", "children")
+        else hider.hide(value)
+        for key, value in body.items()
+    }
 
 
 class Keeper:
     """Hides values, and bounds what a file holds of them; `cuts` counts those that were cut."""
 
     def __init__(self, hider: Hider, total: int = LARGEST_TOTAL) -> None:
-        self.hide, self.hide_in_decision = hider.hide, hider.hide_in_decision
+        self._hider = hider
+        self.hide, self.scrub_own = hider.hide, hider.scrub_own
         self.cuts = 0
         self._left = total
 
-    def keep(self, value: Any) -> Any:
+    def keep(self, value: Any, *, is_own: bool = False) -> Any:
         """The value; with its long texts and lists cut where it is too large; or a text that says
-        how large it is."""
-        hidden = self.hide(value)
+        how large it is. `is_own` is what the runtime wrote of what was hidden."""
+        hidden = self.scrub_own(value) if is_own else self.hide(value)
         kept = hidden
         if not self._fits(kept):
             self.cuts += 1
@@ -82,13 +54,15 @@ class Keeper:
             kept = next((cut for cut in cuts if self._fits(cut)), said)
         return self._count(kept)
 
-    def keep_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        kept = self.keep(arguments)
+    def keep_arguments(
+        self, arguments: Mapping[str, Any], *, is_own: bool = False
+    ) -> dict[str, Any]:
+        kept = self.keep(arguments, is_own=is_own)
         return kept if isinstance(kept, dict) else {"": kept}
 
     def keep_decision(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """A decision whole, because half of one is another one; None where it is too large."""
-        hidden = self.hide_in_decision(body)
+        hidden = hide_in_decision(self._hider, body)
         if not self._fits(hidden):
             self.cuts += 1
             return None
@@ -101,18 +75,6 @@ class Keeper:
     def _count(self, kept: Any) -> Any:
         self._left = max(0, self._left - _size_of(kept))
         return kept
-
-
-def _values_of(value: Any, names: Collection[str]) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if str(key).casefold() in names:
-                yield item
-            else:
-                yield from _values_of(item, names)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _values_of(item, names)
 
 
 def _size_of(value: Any) -> int:

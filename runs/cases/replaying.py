@@ -20,7 +20,7 @@ from runs import deciders, decisions
 from runs.agents import Agent, Decider, get_agent
 from runs.cases.comparing import Difference, find_differences
 from runs.cases.effects import reading_only
-from runs.cases.hiding import Hider
+from runs.cases.hiding import hide_in_decision
 from runs.cases.shapes import Case, StepSeen
 from runs.cases.telling import tell
 from runs.context import WINDOW, BadAnswer, Context, Usage
@@ -29,6 +29,7 @@ from runs.deciding import DECIDER_SECONDS
 from runs.decisions import MOST_CALLS, CallTools, Decision, Finish
 from runs.errors import InvalidInput, LlmUnavailable, RunsError, UnusableAnswer
 from runs.final_results import fit_result
+from runs.hiding import Hider
 from runs.history import to_received
 from runs.llm.asking import ask_llm, most_seconds
 from runs.sensitive import names_of_agent
@@ -138,10 +139,11 @@ def _build_context(case: Case, agent: Agent, at: StepSeen, *, is_llm: bool) -> C
     inputs = case.inputs
     handoffs = [one for one in inputs.handoffs if one.through_step < at.step]
     newest = handoffs[-1] if handoffs else None
+    handed = newest.constraints if newest is not None else ()
     seen = [one for one in inputs.observations if one.inherited or one.step < at.step]
     if not is_llm:
         seen = seen[-WINDOW:]
-    elif newest is not None and newest.covers_step:
+    elif newest is not None and not newest.inherited:
         seen = [one for one in seen if not one.inherited and one.step > newest.covers_step]
     observations = tuple(one.to_observed(at_step=at.step) for one in seen)
     return Context(
@@ -154,7 +156,7 @@ def _build_context(case: Case, agent: Agent, at: StepSeen, *, is_llm: bool) -> C
         position=at.position,
         observations=observations,
         signals=to_received(observations),
-        constraints=agent.constraints,
+        constraints=tuple(dict.fromkeys((*agent.constraints, *handed))),
         handoff=newest.body if newest is not None else None,
     )
 
@@ -164,7 +166,7 @@ def _decide_again(
 ) -> Replayed:
     expected = case.expected_at(context.step_number)
     try:
-        body = hider.hide_in_decision(_ask(agent, decider, context))
+        body = hide_in_decision(hider, _ask(agent, decider, context))
     except LlmUnavailable:
         # Nobody decided, which says nothing about the agent.
         raise

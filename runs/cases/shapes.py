@@ -62,11 +62,15 @@ class Seen(Part):
 
 
 class HandoffSeen(Part):
-    """An artifact that every later step than `through_step` was shown, in place of what came up to
-    `covers_step`. Both are 0 for an inherited one."""
+    """An artifact that every later step than `through_step` was shown, in place of what the run
+    inherited and did up to `covers_step`; an `inherited` one in place of what no `observations`
+    show. Both are 0 for that."""
 
     through_step: int
     covers_step: int
+    inherited: bool = False
+    # Of a run that handed over: they bind beside the agent's own.
+    constraints: list[str] = []
     body: dict[str, Any]
 
 

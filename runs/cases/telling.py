@@ -25,7 +25,12 @@ def say_count(replay: "Replay") -> str:
     """How it ended, in one sentence."""
     differing = [step.step for step in replay.steps if step.verdict == "different"]
     if not differing:
-        return f"All {len(replay.steps)} decisions are as expected."
+        compared = sum(step.verdict == "same" for step in replay.steps)
+        if compared < len(replay.steps):
+            return (
+                f"{compared} of {len(replay.steps)} decisions were compared, and are as expected."
+            )
+        return f"All {compared} decisions are as expected."
     return f"{len(differing)} of {len(replay.steps)} decisions differ: at step {_list(differing)}."
 
 

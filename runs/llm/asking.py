@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from runs.agents import Agent
@@ -19,7 +20,7 @@ from runs.deciders import Llm, LlmOptions, Named, name_of
 from runs.decisions import Decision
 from runs.errors import LlmUnavailable, UnusableAnswer
 from runs.llm import resting
-from runs.llm.failures import to_condition
+from runs.llm.failures import to_condition, used_nothing
 from runs.llm.loop import run_on_loop
 from runs.llm.messages import build_messages
 from runs.llm.offers import make_offers
@@ -41,8 +42,9 @@ Problem: Final = LlmRequest.Problem
 # The client gives a request up by itself; this long after, it is given up from outside.
 GRACE_SECONDS: Final = 5.0
 LONGEST_ID: Final = 255
-# For one decision, of each llm in turn: a handoff, its repair, and the decision itself.
-MOST_ROUNDS: Final = 3
+LONGEST_FINISH: Final = 32
+# At one go, of each llm in turn: a handoff and its repair, or a decision.
+MOST_ROUNDS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def ask_llm(llm: Llm, agent: Agent, context: Context) -> Decision:
 
 
 def most_seconds(llm: Llm) -> float:
-    """How long one decision may take, with everything that is asked for it."""
+    """How long one decision, or one handoff, may take with everything that is asked for it."""
     return MOST_ROUNDS * len(llm.in_turn) * (llm.options.seconds + GRACE_SECONDS)
 
 
@@ -148,6 +150,9 @@ def request(named: Named, question: Question, *, options: LlmOptions, context: C
     except Exception as error:
         condition = to_condition(error, llm=llm, seconds=options.seconds)
         _note_failure(noted, condition)
+        if used_nothing(error):
+            noted.input_tokens = noted.output_tokens = 0
+            noted.cost_usd = Decimal(0)
         if isinstance(condition, LlmUnavailable) and condition.retry_in:
             resting.rest(llm, seconds=condition.retry_in)
         raise condition from error
@@ -170,20 +175,22 @@ def _note_failure(noted: LlmRequest, condition: LlmUnavailable | UnusableAnswer)
 
 def _note_answer(noted: LlmRequest, response: "ModelResponse", *, context: Context) -> None:
     noted.outcome = LlmRequest.Outcome.USED
-    noted.llm_version = bound_text(response.model_name or "", NAME)
-    noted.finish_reason = response.finish_reason or ""
-    noted.response_id = bound_text(response.provider_response_id or "", LONGEST_ID)
-    noted.said = bound_text(_hide_secrets(response.text or "", response), TEXT_LIMIT)
+    # First of all: whatever else it says, it may be on the bill.
     used = find_used(response)
     noted.input_tokens, noted.cached_tokens = used.read, used.cached
     noted.output_tokens, noted.reasoning_tokens = used.written, used.reasoning
     noted.cost_usd = used.cost_usd
     context.usage.add(tokens=used.tokens, cost_usd=used.cost_usd or 0)
+    noted.llm_version = bound_text(response.model_name or "", NAME)
+    noted.finish_reason = bound_text(response.finish_reason or "", LONGEST_FINISH)
+    noted.response_id = bound_text(response.provider_response_id or "", LONGEST_ID)
+    noted.said = bound_text(_hide_secrets(response.text or "", response), TEXT_LIMIT)
 
 
 def _hide_secrets(text: str, response: "ModelResponse") -> str:
     """What was said without what the calls beside it declare as sensitive."""
     for call in response.tool_calls:
-        with suppress(UnknownTool):
+        # Whatever a call may be that is none: it is refused where it is read.
+        with suppress(UnknownTool, AssertionError, TypeError, ValueError):
             text = scrub(text, call.args_as_dict(), get_tool(call.tool_name).sensitive)
     return text

@@ -10,21 +10,22 @@ their rows, from which `read_result` reads.
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from runs.agents import READ_RESULT, Agent
 from runs.context import Context, Observed
-from runs.deciders import Llm
+from runs.deciders import Llm, LlmOptions
+from runs.hiding import Hider
 from runs.llm.prompts import prompt_of
 from runs.llm.rendering import (
     BYTES_PER_TOKEN,
     cut,
     estimate_tokens,
-    find_hidden_names,
-    hide,
+    hide_alone,
+    make_hider,
     show_arguments,
     show_call,
     show_told,
@@ -75,14 +76,14 @@ class Event:
 
 def build_messages(llm: Llm, agent: Agent, context: Context) -> Shown:
     """What the llm is shown to decide the open step."""
-    names = find_hidden_names(context)
-    rendered = render_events(llm, context, names)
+    hider = make_hider(context)
+    rendered = render_events(llm, context, hider)
     events = fit_events(rendered, most_tokens=window_of(llm, context, rendered))
     return assemble(
         instructions=prompt_of(llm, agent).text,
-        task=_show_task(llm, context, names),
+        task=_show_task(llm, context, hider),
         events=events,
-        state=_show_state(agent, context, events, names),
+        state=_show_state(agent, context, events, hider),
         context=context,
     )
 
@@ -97,17 +98,17 @@ def build_handoff_messages(
     tool: str,
 ) -> Shown:
     """What the llm is shown to write a handoff: the same, and `state` about that."""
-    names = find_hidden_names(context)
-    rendered = render_events(llm, context, names)
+    hider = make_hider(context)
+    rendered = render_events(llm, context, hider)
     # It is asked for because more than one window is there, unless that much was too long.
     windows = 1 if _count_too_long(context) else 2
     events = fit_events(rendered, most_tokens=windows * window_of(llm, context, rendered))
-    shown = _show_state(agent, context, events, names)
+    shown = _show_state(agent, context, events, hider)
     return assemble(
         instructions=instructions,
-        task=_show_task(llm, context, names),
+        task=_show_task(llm, context, hider),
         events=events,
-        state=shown | hide(state, names) | {"may_call": [tool]},
+        state=shown | hider.scrub_own(state) | {"may_call": [tool]},
         context=context,
     )
 
@@ -123,39 +124,42 @@ def is_full(llm: Llm, context: Context) -> bool:
     """Whether the context's events are more than the llm is shown."""
     if len(context.observations) > MOST_EVENTS:
         return True
-    events = render_events(llm, context, find_hidden_names(context))
+    events = render_events(llm, context, make_hider(context))
     return sum(event.tokens for event in events) > window_of(llm, context, events)
 
 
 def find_kept_from(llm: Llm, context: Context) -> int | None:
     """The first step whose events stay beside a new handoff; None if none do."""
-    events = render_events(llm, context, find_hidden_names(context))
+    events = render_events(llm, context, make_hider(context))
     left, kept_from = window_of(llm, context, events) // KEPT_SHARE, None
     for event in reversed(events):
         left -= event.tokens
+        # The newest was shown to nobody yet, and stays unless that much was too long.
+        is_wanted = left >= 0 or (kept_from is None and not _count_too_long(context))
         # The steps of the run that it was forked from have greater numbers: covered as a whole.
-        if left < 0 or (kept_from is not None and event.step_number >= kept_from):
+        if not is_wanted or (kept_from is not None and event.step_number >= kept_from):
             break
         kept_from = event.step_number
     return kept_from
 
 
-def render_events(llm: Llm, context: Context, names: Collection[str]) -> list[Event]:
+def render_events(llm: Llm, context: Context, hider: Hider) -> list[Event]:
     """The observations step by step, oldest first."""
     window = llm.options.window_tokens >> _count_too_long(context)
     numbers: dict[int, int] = {}
     events = []
     for number, group in groupby(context.observations, key=lambda seen: seen.step_number):
         of_step = list(group)
-        fair = window * BYTES_PER_TOKEN // STEP_SHARE // len(of_step)
-        most_bytes = min(llm.options.result_bytes, max(fair, SMALLEST_RESULT))
+        share = window * BYTES_PER_TOKEN // STEP_SHARE // len(of_step)
         event = Event(number, seen=of_step)
         for seen in of_step:
             if seen.kind == "call" and _NAME.fullmatch(seen.tool):
                 place = numbers[number] = numbers.get(number, -1) + 1
-                event.calls.append(_show_pair(f"s{number}c{place}", seen, names, most_bytes))
+                name = f"s{number}c{place}"
+                event.calls.append(_show_pair(name, seen, hider, llm.options, share=share))
             else:
-                event.texts.append(to_json(_show_apart(seen, names, most_bytes)))
+                most_bytes = min(llm.options.result_bytes, max(share, SMALLEST_RESULT))
+                event.texts.append(to_json(_show_apart(seen, hider, most_bytes)))
         events.append(event)
     return events
 
@@ -213,45 +217,52 @@ def _count_too_long(context: Context) -> int:
 
 
 def _show_pair(
-    name: str, seen: Observed, names: Collection[str], most_bytes: int
+    name: str, seen: Observed, hider: Hider, options: LlmOptions, *, share: int
 ) -> tuple[str, str, dict[str, Any], str]:
-    given = show_arguments(seen.arguments, names, most_bytes=most_bytes)
-    # A part that was asked for is bounded already, and cutting it again would never end.
-    whole = 4 * most_bytes if seen.tool == READ_RESULT else most_bytes
-    return name, seen.tool, given, to_json(show_call(seen, names, most_bytes=whole))
+    """A call and what came of it, in `share` bytes together."""
+    # A part that was asked for is bounded by itself.
+    most_bytes = share if seen.tool == READ_RESULT else min(options.result_bytes, share)
+    given_bytes = max(min(options.result_bytes, share // 2), SMALLEST_RESULT)
+    given = show_arguments(seen, hider, most_bytes=given_bytes)
+    left = min(most_bytes, share - len(to_json(given).encode("utf-8", "replace")))
+    said = show_call(seen, hider, most_bytes=max(left, SMALLEST_RESULT))
+    return name, seen.tool, given, to_json(said)
 
 
-def _show_apart(seen: Observed, names: Collection[str], most_bytes: int) -> dict[str, Any]:
+def _show_apart(seen: Observed, hider: Hider, most_bytes: int) -> dict[str, Any]:
     """What is no call that a provider would take: told to the run, or of an impossible name."""
     if seen.kind == "call":
-        said = show_call(seen, names, most_bytes=most_bytes)
+        said = show_call(seen, hider, most_bytes=most_bytes)
         return {"data": {"kind": "call", "tool": seen.tool[:100], **said}}
-    return {"data": show_told(seen, names, most_bytes=most_bytes)}
+    return {"data": show_told(seen, hider, most_bytes=most_bytes)}
 
 
-def _show_task(llm: Llm, context: Context, names: Collection[str]) -> dict[str, Any]:
+def _show_task(llm: Llm, context: Context, hider: Hider) -> dict[str, Any]:
     """What stays the same from one handoff to the next."""
     most_bytes = _INPUT_SHARE * llm.options.result_bytes
+    objective = hide_alone(context.objective, hider.names, context.input)
+    given = hide_alone(context.input, hider.names)
     task: dict[str, Any] = {
-        "objective": cut(context.objective, most_bytes=most_bytes, reference="objective"),
-        "input": cut(hide(context.input, names), most_bytes=most_bytes, reference="input"),
+        "objective": cut(objective, most_bytes=most_bytes, reference="objective", hider=hider),
+        "input": cut(given, most_bytes=most_bytes, reference="input", hider=hider),
     }
     if context.labels:
-        task["labels"] = dict(context.labels)
+        task["labels"] = hider.hide(dict(context.labels))
     if context.constraints:
         task["constraints"] = list(context.constraints)
     if context.handoff is not None:
-        task["handoff"] = hide(dict(context.handoff), names)
+        # Its names are the runtime's, and its values were hidden when it was written.
+        task["handoff"] = hider.scrub_own(dict(context.handoff))
     return task
 
 
 def _show_state(
-    agent: Agent, context: Context, events: Iterable[Event], names: Collection[str]
+    agent: Agent, context: Context, events: Iterable[Event], hider: Hider
 ) -> dict[str, Any]:
     """What the database says at this moment, and what may be done next."""
     shown = [seen for event in events for seen in event.seen]
     state: dict[str, Any] = {"step": context.step_number, "position": context.position}
-    state |= hide(dict(context.state), names)
+    state |= hider.scrub_own(dict(context.state))
     if taken_back := [seen.operation_id for seen in shown if seen.corrected]:
         state["taken_back"] = taken_back
     if missing := len(context.observations) - len(shown):
@@ -259,7 +270,7 @@ def _show_state(
     state["may_call"] = list(agent.allowed_tools)
     if context.bad_answers:
         state["your_answers_that_could_not_be_used"] = [
-            {"problem": bad.kind, "detail": bad.detail} for bad in context.bad_answers
+            {"problem": bad.kind, "detail": hider.scrub(bad.detail)} for bad in context.bad_answers
         ]
     return state
 

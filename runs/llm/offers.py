@@ -7,7 +7,7 @@ offered under a name of `RESERVED`, and only where the agent allows it.
 Does not keep an llm from calling what it was not offered: `reading.py` and `planning.py` do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +34,7 @@ class DecisionTool(StrEnum):
     SLEEP = "sleep"
     WAIT_FOR = "wait_for_signal"
     COMPENSATE = "take_back"
+    DELEGATE = "delegate_to"
 
 
 RESERVED: Final = frozenset(one.value for one in DecisionTool)
@@ -49,6 +50,8 @@ _ALLOWED: Final[dict[May, DecisionTool]] = {
     "wait_for": DecisionTool.WAIT_FOR,
     "compensate": DecisionTool.COMPENSATE,
 }
+# In seconds: a shorter wait is taken for one of this length.
+SHORTEST_WAIT: Final = 10
 _WAIT_SECONDS: Final = int(LONGEST_WAIT.total_seconds())
 _REASONS: Final[dict[str, Any]] = {
     RATIONALE: {
@@ -73,6 +76,7 @@ class Offers:
     output: type[BaseModel] | None
     ask_groups: tuple[str, ...]
     wants_reasons: bool
+    delegates: tuple[str, ...] = ()
 
     def to_parameters(self) -> "ModelRequestParameters":
         from pydantic_ai.models import ModelRequestParameters
@@ -106,6 +110,8 @@ class Offers:
 
         for name, (description, properties, required) in _DECISIONS.items():
             if name in self.decisions:
+                if name is DecisionTool.DELEGATE:
+                    properties = properties | {"agent": _one_of(self.delegates)}
                 schema = _object(properties, required)
                 yield ToolDefinition(
                     name=name, description=description, parameters_json_schema=schema
@@ -116,12 +122,15 @@ def make_offers(llm: Llm, agent: Agent) -> Offers:
     decisions = {DecisionTool.GIVE_UP, *(_ALLOWED[may] for may in llm.options.may)}
     if agent.output is not None:
         decisions.add(DecisionTool.FINISH)
+    if llm.options.delegates:
+        decisions.add(DecisionTool.DELEGATE)
     return Offers(
         tools=tuple(dict.fromkeys(agent.allowed_tools)),
         decisions=frozenset(decisions),
         output=agent.output,
         ask_groups=llm.options.ask_groups,
         wants_reasons=llm.options.reasons,
+        delegates=llm.options.delegates,
     )
 
 
@@ -166,10 +175,14 @@ def _text(description: str, longest: int) -> dict[str, Any]:
     return {"type": "string", "minLength": 1, "maxLength": longest, "description": description}
 
 
+def _one_of(agents: Sequence[str]) -> dict[str, Any]:
+    return {"type": "string", "enum": list(agents), "description": "Who takes it over."}
+
+
 def _seconds(description: str) -> dict[str, Any]:
     return {
         "type": "number",
-        "minimum": 0,
+        "minimum": SHORTEST_WAIT,
         "maximum": _WAIT_SECONDS,
         "description": description,
     }
@@ -218,5 +231,18 @@ _DECISIONS: Final[dict[DecisionTool, tuple[str, dict[str, Any], list[str]]]] = {
         "Have everything that this run did taken back, newest first, and end it as failed.",
         {"reason": _text("Why, for the people who started the run.", 2_000)},
         ["reason"],
+    ),
+    DecisionTool.DELEGATE: (
+        "Have another agent reach a goal, and go on with what it came to.",
+        {
+            "agent": {},
+            "objective": _text("The goal: what is to be true in the end.", 4_000),
+            "input": {"type": "object", "description": "What it needs to know beside the goal."},
+            "hand_over": {
+                "type": "boolean",
+                "description": "Whether it is shown what was done here and what is known.",
+            },
+        },
+        ["agent", "objective"],
     ),
 }

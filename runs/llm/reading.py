@@ -22,6 +22,7 @@ from runs.decisions import (
     CallTools,
     Compensate,
     Decision,
+    Delegate,
     Fail,
     Finish,
     Sleep,
@@ -30,7 +31,15 @@ from runs.decisions import (
 )
 from runs.errors import ResultDoesNotFit, UnusableAnswer
 from runs.final_results import fit_result
-from runs.llm.offers import CONFIDENCE, RATIONALE, RESULT, DecisionTool, Offers, is_wrapped
+from runs.llm.offers import (
+    CONFIDENCE,
+    RATIONALE,
+    RESULT,
+    SHORTEST_WAIT,
+    DecisionTool,
+    Offers,
+    is_wrapped,
+)
 from runs.models import LlmRequest
 from tools.canonical import PAYLOAD_BYTES, check_json
 from tools.errors import InvalidPayload
@@ -53,6 +62,10 @@ def read_decision(response: "ModelResponse", offers: Offers, *, llm: str) -> Dec
     return decision
 
 
+class _DoesNotFit(Exception):
+    """What is wrong with the arguments of a decision, in words of ours."""
+
+
 @dataclass
 class _Unusable(Exception):
     kind: LlmRequest.Problem
@@ -67,6 +80,10 @@ def _read(response: "ModelResponse", offers: Offers) -> Decision:
     if len(calls) > MOST_CALLS:
         wrong = f"{len(calls)} calls; make at most {MOST_CALLS} in one answer"
         raise _Unusable(Problem.TOO_MANY_CALLS, wrong)
+    if not all(
+        isinstance(text, str) for one in calls for text in (one.tool_name, one.tool_call_id)
+    ):
+        raise _Unusable(Problem.MALFORMED, "the name or the id of a call is no text")
     if len({one.tool_call_id for one in calls}) < len(calls):
         wrong = f"{len(calls)} calls, of which several have one id; give each call its own"
         raise _Unusable(Problem.REPEATED_CALL_ID, wrong)
@@ -141,19 +158,22 @@ def _read_decision_tool(call: "ToolCallPart", offers: Offers) -> Decision:
             case DecisionTool.ASK:
                 return _read_question(given, offers)
             case DecisionTool.SLEEP:
-                return Sleep(_duration(given["seconds"]))
+                return Sleep(_duration(given.get("seconds")))
             case DecisionTool.WAIT_FOR:
                 return WaitFor(_text(given, "signal"), _timeout(given))
             case DecisionTool.COMPENSATE:
                 return Compensate(_text(given, "reason"))
+            case DecisionTool.DELEGATE:
+                return _read_delegation(given, offers)
             case _ as never:
                 assert_never(never)
-    except KeyError as error:
-        wrong = f"{call.tool_name} needs {error}"
+    except _DoesNotFit as error:
+        wrong = f"the arguments of {call.tool_name} do not fit: {error}"
         raise _Unusable(Problem.MALFORMED, wrong) from error
     except (TypeError, ValueError, OverflowError) as error:
-        wrong = f"the arguments of {call.tool_name} do not fit: {error}"
-        raise _Unusable(Problem.MALFORMED, bound_text(wrong, 500)) from error
+        # What they say names values.
+        wrong = f"the arguments of {call.tool_name} do not fit; keep to what its schema allows"
+        raise _Unusable(Problem.MALFORMED, wrong) from error
 
 
 def _read_finish(given: dict[str, Any], offers: Offers) -> Finish:
@@ -167,7 +187,7 @@ def _read_finish(given: dict[str, Any], offers: Offers) -> Finish:
 
 def _read_question(given: dict[str, Any], offers: Offers) -> Ask:
     question, choices = _text(given, "question"), given.get("choices")
-    match given["answer"]:
+    match given.get("answer"):
         case "text":
             form: dict[str, Any] = {"type": "string", "minLength": 1}
         case "number":
@@ -177,14 +197,27 @@ def _read_question(given: dict[str, Any], offers: Offers) -> Ask:
         case "choice" if isinstance(choices, list) and choices:
             form = {"type": "string", "enum": [str(choice)[:200] for choice in choices[:50]]}
         case _:
-            raise ValueError("answer is text, number, yes_or_no, or choice together with choices")
+            wrong = "answer is text, number, yes_or_no, or choice together with choices"
+            raise _DoesNotFit(wrong)
     schema = {"type": "object", "properties": {"answer": form}, "required": ["answer"]}
     return Ask(question, schema, groups=offers.ask_groups, timeout=_timeout(given))
 
 
+def _read_delegation(given: dict[str, Any], offers: Offers) -> Delegate:
+    agent, objective = _text(given, "agent"), _text(given, "objective")
+    if agent not in offers.delegates:
+        raise _DoesNotFit(f"agent is one of {', '.join(offers.delegates)}")
+    about, hand_over = given.get("input"), given.get("hand_over")
+    if not isinstance(about, dict | None):
+        raise _DoesNotFit("input is an object")
+    if not isinstance(hand_over, bool | None):
+        raise _DoesNotFit("hand_over is true or false")
+    return Delegate(agent, objective, about or {}, hand_over=bool(hand_over))
+
+
 def _text(given: dict[str, Any], name: str) -> str:
-    if not isinstance(given[name], str):
-        raise TypeError(f"{name} is a text")
+    if not isinstance(given.get(name), str):
+        raise _DoesNotFit(f"{name} is needed, a text")
     return str(given[name])
 
 
@@ -195,8 +228,9 @@ def _timeout(given: dict[str, Any]) -> timedelta | None:
 
 def _duration(seconds: Any) -> timedelta:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError("seconds are a number")
-    return timedelta(seconds=seconds)
+        raise _DoesNotFit("seconds are a number")
+    # Whoever waits no time at all, again and again, asks as fast as the provider answers.
+    return timedelta(seconds=max(seconds, SHORTEST_WAIT) if seconds >= 0 else seconds)
 
 
 def _check_storable(decision: Decision) -> None:

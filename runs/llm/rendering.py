@@ -10,11 +10,12 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final, cast
 
-from runs.agents import get_agent
+from runs.agents import READ_RESULT, get_agent
 from runs.context import Context, Observed
 from runs.errors import UnknownAgent
+from runs.hiding import Hider
 from tools.errors import UnknownTool
-from tools.redaction import redact, scrub
+from tools.redaction import scrub
 from tools.registry import get_tool
 
 # Low on purpose: JSON with ids in it has more tokens than prose has. A window that is counted too
@@ -35,15 +36,19 @@ def estimate_tokens(text: str) -> int:
     return len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1
 
 
-def cut(value: Any, *, most_bytes: int, reference: str) -> Any:
-    """The value, or what fits of its JSON text and how the rest is read."""
+def cut(value: Any, *, most_bytes: int, reference: str, hider: Hider) -> Any:
+    """The value, or what fits of its JSON text and how the rest is read.
+
+    `value` is as `read_result` reads it, so that an offset means the same there; `hider` then
+    hides what it repeats of the secrets of others.
+    """
     text = to_json(value)
     kept = take(text, most_bytes=most_bytes)
     if len(kept) == len(text):
-        return value
+        return hider.scrub(value)
     missing = len(text) - len(kept)
     return {
-        "cut": kept,
+        "cut": hider.scrub(kept),
         "missing_characters": missing,
         "read_on": {"tool": "read_result", "reference": reference, "offset": len(kept)},
     }
@@ -54,23 +59,22 @@ def take(text: str, *, most_bytes: int) -> str:
     return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
 
 
-def find_hidden_names(context: Context) -> frozenset[str]:
-    """What is sensitive anywhere in a context: declared today, or when it was recorded."""
+def make_hider(context: Context) -> Hider:
+    """Hides what is sensitive anywhere in a context: declared today, or when it was recorded."""
     names = _declared_by(context.agent)
+    values = [context.input]
     for seen in context.observations:
         names |= seen.sensitive
         names |= _declared_by(seen.tool) if seen.kind == "child" else _declared([seen.tool])
-    return names
+        if not is_part(seen):
+            values += [seen.arguments, seen.result]
+    return Hider(names, values)
 
 
-def hide(value: Any, names: Collection[str]) -> Any:
-    return redact(value, names)
-
-
-def hide_in_text(text: str, seen: Observed, names: Collection[str]) -> str:
-    """A free text about a call, without the values of its sensitive arguments."""
-    plain = scrub(text, seen.arguments, names)
-    return plain if len(plain) <= LONGEST_TEXT else plain[:LONGEST_TEXT] + "…"
+def hide_alone(value: Any, names: Collection[str], *beside: Any) -> Any:
+    """A value without what it, or what is stored `beside` it, shows as secret: whoever reads it
+    alone hides the same."""
+    return Hider(names, [value, *beside]).hide(value)
 
 
 def _declared_by(agent: str) -> frozenset[str]:
@@ -90,25 +94,25 @@ def _declared(tools: Collection[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def show_call(seen: Observed, names: Collection[str], *, most_bytes: int) -> dict[str, Any]:
+def show_call(seen: Observed, hider: Hider, *, most_bytes: int) -> dict[str, Any]:
     """What came of a call, for the result that answers it."""
     said: dict[str, Any] = {"operation": seen.operation_id, "status": str(seen.status)}
     if seen.never_sent:
         said["never_sent"] = seen.never_sent
     if seen.error:
-        said["error"] = hide_in_text(seen.error, seen, names)
+        said["error"] = show_error(seen, hider, most_bytes=most_bytes)
     if seen.external_ref:
         said["external_ref"] = seen.external_ref
     if seen.repeats:
         said["answered_from"] = seen.repeats
     if seen.committed:
-        said["result"] = show_result(seen, names, most_bytes=most_bytes)
+        said["result"] = show_result(seen, hider, most_bytes=most_bytes)
     return said
 
 
-def show_told(seen: Observed, names: Collection[str], *, most_bytes: int) -> dict[str, Any]:
+def show_told(seen: Observed, hider: Hider, *, most_bytes: int) -> dict[str, Any]:
     """A signal, an answer or another run's result, as data."""
-    said: dict[str, Any] = {"kind": seen.kind, "name": seen.tool[:LONGEST_TEXT]}
+    said: dict[str, Any] = {"kind": seen.kind, "name": hider.scrub(seen.tool)[:LONGEST_TEXT]}
     said["step"] = seen.step_number
     if seen.author:
         said["from"] = seen.author
@@ -117,23 +121,46 @@ def show_told(seen: Observed, names: Collection[str], *, most_bytes: int) -> dic
     if seen.timed_out:
         said["timed_out"] = True
     if seen.error:
-        said["error"] = hide_in_text(seen.error, seen, names)
+        said["error"] = show_error(seen, hider, most_bytes=most_bytes)
     if seen.committed:
-        said["data"] = show_result(seen, names, most_bytes=most_bytes)
+        said["data"] = show_result(seen, hider, most_bytes=most_bytes)
     return said
 
 
-def show_result(seen: Observed, names: Collection[str], *, most_bytes: int) -> Any:
+def show_error(seen: Observed, hider: Hider, *, most_bytes: int = LONGEST_TEXT) -> str:
+    plain: str = hider.scrub(scrub(seen.error, seen.arguments, hider.names))
+    kept = take(plain, most_bytes=min(most_bytes, LONGEST_TEXT))
+    return plain if len(kept) == len(plain) else f"{kept}…"
+
+
+def show_result(seen: Observed, hider: Hider, *, most_bytes: int) -> Any:
+    if is_part(seen) and isinstance(seen.result, Mapping):
+        return _show_part(seen.result, hider, most_bytes=most_bytes)
     reference = seen.operation_id or f"step {seen.step_number}"
-    return cut(hide(seen.result, names), most_bytes=most_bytes, reference=reference)
+    value = hide_alone(seen.result, hider.names, seen.arguments)
+    return cut(value, most_bytes=most_bytes, reference=reference, hider=hider)
 
 
-def show_arguments(
-    arguments: Mapping[str, Any], names: Collection[str], *, most_bytes: int
-) -> dict[str, Any]:
+def show_arguments(seen: Observed, hider: Hider, *, most_bytes: int) -> dict[str, Any]:
     """Arguments as an object; too large ones are named by their beginning."""
-    text = to_json(hide(dict(arguments), names))
+    # The runtime's own tool has no secrets, and names that may be another tool's.
+    hidden = seen.arguments if is_part(seen) else hider.hide(dict(seen.arguments))
+    text = to_json(hidden)
     kept = take(text, most_bytes=most_bytes)
     if len(kept) < len(text):
         return {"cut": kept, "missing_characters": len(text) - len(kept)}
     return cast("dict[str, Any]", json.loads(text))
+
+
+def is_part(seen: Observed) -> bool:
+    """Whether it read a part of a value, with `read_result`: that was hidden before it was cut."""
+    return seen.kind == "call" and seen.tool == READ_RESULT
+
+
+def _show_part(part: Mapping[str, Any], hider: Hider, *, most_bytes: int) -> dict[str, Any]:
+    """What was hidden and cut already: a shorter part, where it does not fit, and no part of it."""
+    kept = take(part["text"], most_bytes=most_bytes)
+    shown: dict[str, Any] = hider.scrub_own(dict(part) | {"text": kept})
+    if len(kept) < len(part["text"]):
+        shown["next_offset"] = part["offset"] + len(kept)
+    return shown

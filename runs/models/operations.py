@@ -171,11 +171,17 @@ class ToolOperation(models.Model):
                 fields=["tool", "last_sent_at"],
                 condition=Q(last_sent_at__isnull=False) & ~Q(effect_type=EffectType.READ),
             ),
-            # Parked before their send: nearly empty, since the steady path never stays here.
+            # What waits: nearly empty, since the steady path stays in none of these.
             models.Index(
-                name="operation_prepared",
+                name="operation_waits",
                 fields=["tool"],
-                condition=Q(status=OperationStatus.PREPARED),
+                condition=Q(
+                    status__in=[
+                        OperationStatus.AWAITING_APPROVAL,
+                        OperationStatus.PREPARED,
+                        OperationStatus.UNKNOWN,
+                    ]
+                ),
             ),
             models.Index(
                 name="operation_watched",

@@ -16,8 +16,9 @@ from runs.handoff_asking import TOOL as HAND_OFF
 from tests.crash.faultapp.agents import ORDER
 from tests.llms.server import Body, LlmServer, Turn, call, calls, edited, fail, malformed, say, slow
 
-# What they come to fills the window of `crash_llm`.
-READS = 8
+# What they come to in two steps fills the window of `crash_llm`, of which the newest stays.
+READS = 5
+REFUNDS_AT = 3
 # Longer than anybody waits for whoever asked.
 HELD_SECONDS = 60.0
 _amounts = count(1)
@@ -32,9 +33,10 @@ class Asked:
     bad_answers: int
     # Its number; 0 where none was shown.
     handoff: int
-    # By the response's id, and what it decided; None where it was put off.
+    # The id of its answer; None where it was put off.
     answered: str | None
-    amount: str = ""
+    # What it was answered to refund, if it was about that.
+    amount: str
 
 
 @dataclass
@@ -46,34 +48,22 @@ class Mind:
     is_held: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, body: Body) -> Turn:
-        seen = _Seen(body)
-        number = len(self.asked) + 1
-        amount = ""
-        if number == 1:
-            turn = fail(429, retry_after=0.1)
-        elif seen.is_handoff:
-            turn = call(HAND_OFF, **seen.right_handoff)
-        elif seen.step == 1 and not seen.bad_answers:
-            turn = malformed(call("read_order", order_id=ORDER))
-        elif seen.step == 1:
-            turn = calls(*[("read_order", {"order_id": ORDER})] * READS)
-        elif seen.step == 2:
-            amount = f"{next(_amounts) / 100:.2f}"
-            turn = call("refund", order_id=ORDER, amount=amount)
-        else:
-            turn = say("Refunded.")
-        name = f"answer-{id(self)}-{number}" if number > 1 else None
+        seen, number = _Seen(body), len(self.asked) + 1
+        amount = f"{next(_amounts) / 100:.2f}"
+        turn, name = fail(429, retry_after=0.1), None
+        if number > 1:
+            name = f"answer-{id(self)}-{number}"
+            turn = _under(name, _decide(seen, amount=amount))
         self.asked.append(
             Asked(
                 seen.step,
-                seen.is_handoff,
+                is_handoff=seen.is_handoff,
                 bad_answers=len(seen.bad_answers),
                 handoff=seen.handoff,
                 answered=name,
                 amount=amount,
             )
         )
-        turn = edited(turn, _under(turn, name))
         if number == self.hold_nth:
             self.is_held.set()
             return slow(turn, seconds=HELD_SECONDS)
@@ -127,8 +117,19 @@ class _Seen:
         }
 
 
-def _under(turn: Turn, name: str | None) -> Any:
-    def edit(body: Body) -> Body:
-        return turn.edit(body) | ({"id": name} if name else {})
+def _decide(seen: _Seen, *, amount: str) -> Turn:
+    if seen.is_handoff:
+        return call(HAND_OFF, **seen.right_handoff)
+    match seen.step:
+        case 1 if not seen.bad_answers:
+            return malformed(call("read_order", order_id=ORDER))
+        case 1 | 2:
+            return calls(*[("read_order", {"order_id": ORDER})] * READS)
+        case 3:
+            return call("refund", order_id=ORDER, amount=amount)
+    return say("Refunded.")
 
-    return edit
+
+def _under(name: str, turn: Turn) -> Turn:
+    """The answer under an id of ours."""
+    return edited(turn, lambda body: turn.edit(body) | {"id": name})

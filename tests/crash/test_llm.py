@@ -21,11 +21,11 @@ from tests.crash.driving import Assignment
 from tests.crash.everywhere import strike_everywhere
 from tests.crash.forked import Child, fork_worker
 from tests.crash.laws import assert_journaled, assert_recovered
-from tests.crash.minds import READS, Asked, Mind, Minds
+from tests.crash.minds import READS, REFUNDS_AT, Asked, Mind, Minds
 from tests.llms.server import LlmServer
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
 Kind = Name | Literal["asked"]
 Strike = Callable[[Kind, int], bool]
@@ -33,8 +33,8 @@ Strike = Callable[[Kind, int], bool]
 # the llm is asked next, and after an answer where it is before the commit.
 LEAST: Final[dict[Kind, int]] = {
     Name.COMMIT_STARTING: 11,
-    # It puts off, is of no use, reads, hands off, refunds, and ends.
-    "asked": 6,
+    # It puts off, is of no use, reads twice, hands off, refunds, and ends.
+    "asked": 7,
 }
 
 
@@ -92,7 +92,7 @@ def test_killed_at_any_commit_or_request_what_an_llm_decided_counts_once(strike:
 def test_killed_before_its_call_leaves_an_llm_is_not_asked_again_what_to_call(
     strike: Strike,
 ) -> None:
-    assert strike(Name.CALL_STARTING, READS + 1)
+    assert strike(Name.CALL_STARTING, 2 * READS + 1)
 
 
 def _kill_while_it_asks(worker: Child, mind: Mind) -> None:
@@ -118,8 +118,8 @@ def assert_decided_once(run: AgentRun, mind: Mind, provider: ProviderProcess) ->
         # Whoever asked had to be told, though it may not be who had the answer.
         bad = _of(of_step, purpose="decide", outcome="unusable")
         assert answered[used.response_id].bad_answers == len(bad) == int(step == 1)
-    amount = decisions[1].body["calls"][0]["arguments"]["amount"]
-    assert amount == mind.about(2)[-1].amount
+    amount = decisions[REFUNDS_AT - 1].body["calls"][0]["arguments"]["amount"]
+    assert amount == mind.about(REFUNDS_AT)[-1].amount
     assert amount == f"{provider.effects()[-1].cents / 100:.2f}"
     assert_handed_off_once(run, requests, mind)
 
@@ -129,8 +129,8 @@ def assert_handed_off_once(run: AgentRun, requests: list[LlmRequest], mind: Mind
     (handoff,) = Handoff.objects.filter(run=run)
     (written,) = _of(requests, purpose="handoff")
     assert (written.outcome, handoff.written_by) == ("used", written.llm)
-    about = [one for one in mind.asked if one.step == 2]
-    writing, deciding = mind.about(2, handoff=True), mind.about(2)
+    about = [one for one in mind.asked if one.step == REFUNDS_AT]
+    writing, deciding = mind.about(REFUNDS_AT, handoff=True), mind.about(REFUNDS_AT)
     assert about == [*writing, *deciding]
     assert written.response_id == writing[-1].answered
     assert {one.handoff for one in deciding} == {handoff.number}

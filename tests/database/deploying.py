@@ -19,11 +19,16 @@ NAME = "deployed"
 
 
 def deploy(
-    decider: Any, *, rule: Any = "next_step", name: str = NAME, tools: tuple[str, ...] = ("pay",)
+    decider: Any,
+    *,
+    rule: Any = "next_step",
+    name: str = NAME,
+    tools: tuple[str, ...] = ("pay",),
+    **more: Any,
 ) -> Agent:
     """From now on this process has this code for the agent, and what it knew of others is old."""
     forget_agents([name])
-    agent = Agent(name=name, decider=decider, tools=tools, on_version_change=rule)
+    agent = Agent(name=name, decider=decider, tools=tools, on_version_change=rule, **more)
     pinning.forget_others()
     return agent
 

@@ -86,7 +86,10 @@ def start_llm(
     """A run of an agent whose llm is this mind; `options` are of the llm, the agent or the run."""
     of_run, of_agent = (
         {name: options.pop(name) for name in names if name in options}
-        for names in (("objective", "input", "labels"), ("budget", "on_version_change"))
+        for names in (
+            ("objective", "input", "labels"),
+            ("budget", "on_version_change", "llm_limits"),
+        )
     )
     agent = Agent(
         name=f"agent of {id(mind)}",

@@ -14,12 +14,14 @@ from tests.database.gating import held, request_of, requests_of, sign
 from tests.database.kit import (
     KEYED,
     Script,
+    call_once,
     drive,
     make_due,
 )
 from tests.database.redeploying import (
     DEPLOYED,
     Start,
+    in_cents,
     operations_of,
     outcomes_of,
     parked,
@@ -220,3 +222,19 @@ def test_nobody_is_told_in_the_words_of_a_tool_that_takes_other_arguments(start:
     with isolated_registry():
         pay_any("paid", describe="Pay {amount} cents")
         assert describe(approval) == ""
+
+
+# -- What repeats another one's effect -----------------------------------------
+
+
+def test_what_repeats_anothers_effect_once_it_is_migrated_is_asked_about(start: Start) -> None:
+    run, _ = parked(start)
+    declared = {"intent_scope": "global", "on_repeated_intent": "ask"}
+    with redeployed("paid", migrate_arguments=in_cents, **declared) as script:
+        other = start(decider=call_once(ToolCall("pay", cents=100)), tools=("pay",))
+        drive(other)
+        [paid] = operations_of(other)
+        assert paid.status == "COMMITTED"
+        drive(run)
+    assert (run.state, len(script.calls)) == ("WAITING_FOR_APPROVAL", 1)
+    assert operations_of(run)[-1].repeats_id == paid.id

@@ -94,6 +94,17 @@ def test_what_a_failing_decider_used_is_spent_and_stops_its_retries(start: Start
     assert (run.state, is_parked(run), run.spent_tokens) == (RunState.DECIDING, True, 120)
 
 
+def test_a_failing_decider_has_spent_what_was_reserved_for_it(start: Start) -> None:
+    def decide(context: Context) -> Decision:
+        context.usage.add(tokens=60)
+        raise ValueError("asked an llm, and did not say what for")
+
+    budget = Budget(tokens=1_000, step_tokens=400, cost_usd="1", step_cost_usd="0.2")
+    run = start(decider=decide, budget=budget)
+    drive(run)
+    assert (run.spent_tokens, str(run.spent_cost_usd)) == (400, "0.200000")
+
+
 @pytest.mark.parametrize("moment", [Name.DECIDER_STARTING, Name.DECIDER_DONE], ids=str)
 def test_what_a_dead_worker_had_reserved_stays_spent(start: Start, moment: Name) -> None:
     run = start(decider=using(10), budget=Budget(tokens=100, step_tokens=50))

@@ -1,5 +1,6 @@
 """A case holds what a run was shown and decided, and today's agent decides it again."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -118,10 +119,15 @@ def test_a_replay_calls_no_tool_and_writes_nothing(start: Start, tmp_path: Path)
         await AgentRun.objects.aupdate(objective="written")
         return Finish()
 
+    def write_from_a_thread(context: Context) -> Decision:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(write, context).result()
+        return Finish()
+
     before = _all_rows()
     # The tools' scripts are used up: called, they raise.
     assert replay(case).matches
-    for decider in (start_another, write, write_from_a_coroutine):
+    for decider in (start_another, write, write_from_a_coroutine, write_from_a_thread):
         decide_by(run, decider)
         step = replay(case, step=1).steps[0]
         assert "read-only transaction" in step.problem, decider
@@ -154,9 +160,9 @@ def test_nothing_sensitive_is_in_the_file(start: Start, tmp_path: Path) -> None:
 
 def test_a_secret_is_hidden_in_every_text_that_repeats_it(start: Start, tmp_path: Path) -> None:
     @tool(effect_type=EffectType.READ, sensitive=("pin",))
-    def look(call: Call, pin: str) -> dict[str, str]:
+    def look(call: Call, pin: str) -> dict[str, Any]:
         """Look."""
-        return {"note": f"the pin is {pin}, they say"}
+        return {"note": f"the pin is {pin}, they say", "echo": int(pin), "of": {pin: 1}}
 
     def decide(context: Context) -> Decision:
         if context.last is None:
@@ -169,7 +175,11 @@ def test_a_secret_is_hidden_in_every_text_that_repeats_it(start: Start, tmp_path
     drive(run)
     case = to_case(run, tmp_path)
     assert "99887766" not in render_case(case, "yaml")
-    assert case.inputs.observations[0].result == {"note": "the pin is [redacted], they say"}
+    assert case.inputs.observations[0].result == {
+        "note": "the pin is [redacted], they say",
+        "echo": "[redacted]",
+        "of": {"[redacted]": 1},
+    }
     assert replay(case).matches
 
 
@@ -312,7 +322,9 @@ def test_an_undecided_step_is_there_to_be_filled_in(start: Start, tmp_path: Path
     case = to_case(run, tmp_path)
     assert [(one.step, one.decision) for one in case.expected_output] == [(1, None)]
     decide_by(run, lambda context: Finish("mended"))
-    assert _verdicts(replay(case)) == [(1, "open")]
+    replayed = replay(case)
+    assert _verdicts(replayed) == [(1, "open")]
+    assert "0 of 1 decisions were compared" in str(replayed)
 
 
 def test_a_case_tells_where_it_comes_from(start: Start, tmp_path: Path) -> None:

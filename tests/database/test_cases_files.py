@@ -133,6 +133,7 @@ _INPUTS = json.loads(_written())["cases"][0]["inputs"]
             _written(expected_output=[{"step": 1}] * 2),
             "step 1 is not in inputs.steps, or is expected twice",
         ),
+        ("case.yaml", "a: &a [1]\nb: [*a, *a]", r"it has an alias \(\*name\)"),
         ("case.json", b"\xff\xfe", "codec can't decode"),
     ],
 )

@@ -7,9 +7,11 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from runs.artifact import Artifact
 from runs.cases import replay
+from runs.commands import fork_run
 from runs.errors import LlmUnavailable
 from runs.models import AgentRun, Handoff, LlmRequest
 from tests.database.casing import decide_by, to_case
+from tests.database.controlling import ANN
 from tests.database.gating import Start
 from tests.database.kit import ON_DATABASE, drive, scripted_tool
 from tests.llms.scripted import ScriptedLlm, call, calls, say, using
@@ -88,6 +90,22 @@ def test_a_provider_that_is_away_is_no_difference(start: Start, tmp_path: Path) 
         replay(case, step=1)
 
 
+def test_what_the_runtime_wrote_stays_where_a_secret_is_called_like_it(
+    start: Start, tmp_path: Path
+) -> None:
+    scripted_tool({"text": "s3cret", "n": 1}, sensitive=("text", "notes", "offset"))
+    pay = call("pay", amount=1)
+    read = call("read_result", reference="input")
+    run = start(decider=ScriptedLlm(pay, read, say("Done.")).llm, tools=("pay",), input={"a": 1})
+    drive(run)
+    _hand_off(run, through_step=1, artifact=Artifact(notes="as agreed", covers_step=1))
+    inputs = to_case(run, tmp_path).inputs
+    paid, part = inputs.observations
+    assert paid.result == {"text": "[redacted]", "n": 1}
+    assert (part.result["text"], part.result["offset"]) == ('{"a":1}', 0)  # type: ignore[call-overload, index]
+    assert inputs.handoffs[0].body["notes"] == "as agreed"
+
+
 def test_a_handoff_stands_in_place_of_what_it_covers(start: Start, tmp_path: Path) -> None:
     run = _looked(start, steps=4)
     artifact = Artifact(done=("looked once",), objective="", covers_step=1)
@@ -105,6 +123,31 @@ def test_a_handoff_stands_in_place_of_what_it_covers(start: Start, tmp_path: Pat
     assert ['"found":1' in last, '"found":4' in last] == [False, True]
 
 
+def test_a_forks_own_handoff_stands_in_place_of_what_it_inherits(
+    start: Start, tmp_path: Path
+) -> None:
+    """Also one that covers none of its own steps, as the first of a fork may be."""
+    run = _looked(start, steps=3)
+    first = Artifact(done=("they looked once",), covers_step=1)
+    _hand_off(run, through_step=1, artifact=first)
+    inherits, own = (fork_run(actor=ANN, run_id=run.id, step=2).run for _ in range(2))
+    again = Artifact(done=("they looked twice",), covers_step=0)
+    _hand_off(own, through_step=0, artifact=again)
+    shown = []
+    for fork in (inherits, own):
+        decide_by(run, ScriptedLlm(say("Done.")).llm)
+        drive(fork)
+        today = ScriptedLlm(say("Done."))
+        decide_by(run, today.llm)
+        assert replay(to_case(fork, tmp_path)).matches
+        shown += map(_text, today.asked)
+    words = ("looked once", "looked twice", '"found":1', '"found":2')
+    assert [[word in text for word in words] for text in shown] == [
+        [True, False, False, True],
+        [False, True, False, False],
+    ]
+
+
 def test_another_llm_may_be_asked(start: Start, tmp_path: Path) -> None:
     run = _looked(start)
     case = to_case(run, tmp_path)
@@ -114,8 +157,8 @@ def test_another_llm_may_be_asked(start: Start, tmp_path: Path) -> None:
     assert "never-asked" not in str(away.value)
 
 
-def _hand_off(run: AgentRun, *, through_step: int, artifact: Artifact) -> None:
-    Handoff.objects.create(
+def _hand_off(run: AgentRun, *, through_step: int, artifact: Artifact) -> Handoff:
+    return Handoff.objects.create(
         run=run,
         number=1,
         through_step=through_step,

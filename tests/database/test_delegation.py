@@ -164,8 +164,8 @@ def _pretend_children(run: AgentRun, count: int) -> None:
              arguments_digest, sensitive,
              intent, idempotency_key, policy_outcome, policy_rule, policy_version, fence_token,
              attempts, look_ups, external_ref, error, never_sent, settled_at)
-        SELECT 'op_' || n, %s, 0, 0, n, 0, 1, 'COMMITTED', 'delegate', '', '', '', '', '', '{}', '',
-               '[]', '', 'k' || n, '', '', '', 0, 0, 0, '', '', '', now()
+        SELECT 'op_' || n, %s, 0, 0, n, 0, 1, 'COMMITTED', 'delegate', 'built-in', '', '', '', '',
+               '{}', '', '[]', '', 'k' || n, '', '', '', 0, 0, 0, '', '', '', now()
         FROM generate_series(1, %s) AS n
         """,
         run.id,

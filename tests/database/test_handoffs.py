@@ -84,6 +84,25 @@ def test_a_fact_is_stored_with_the_observation_that_proves_it() -> None:
     assert (proof.operation.tool, fact["observation"]) == ("pay", proof.pk)
 
 
+def test_what_it_leaves_out_of_what_was_done_is_filled_in_from_the_rows() -> None:
+    def decide(seen: Seen) -> Answer:
+        return [("pay", {"amount": 7})] if seen.state["step"] == 1 else look_on(13)(seen)
+
+    mind = Mind(decide, lambda seen: {})
+    run = start_llm(mind, **SMALL)
+    drive(run)
+    paid = ToolOperation.objects.get(run=run, tool="pay")
+    proof = ToolObservation.objects.get(operation=paid)
+    assert run.state == "COMPLETED"
+    assert len(handoffs(run)) > 1
+    for stored in handoffs(run):
+        assert "mind" in stored.written_by
+        (fact,) = stored.body["facts"]
+        assert (fact["operation"], fact["observation"]) == (paid.id, proof.pk)
+        assert stored.body["done"][0] == 'step 1: pay {"amount":7} COMMITTED: "paid"'
+    assert all(paid.id in str([seen.results, seen.handoff]) for seen in mind.decisions[1:])
+
+
 def test_one_that_omits_what_is_not_settled_is_sent_back_once_with_what_is_wrong() -> None:
     def hand_off(seen: Seen) -> Answer:
         if "your_handoff_was_refused" in seen.state:
@@ -115,6 +134,8 @@ def test_one_that_omits_what_is_not_settled_is_sent_back_once_with_what_is_wrong
         pytest.param(lambda seen: "I would rather go on.", id="prose"),
         pytest.param(lambda seen: [("look", {"n": 1})], id="call"),
         pytest.param(lambda seen: [("hand_off", right(seen))] * 2, id="twice"),
+        pytest.param(lambda seen: right(seen, facts=[{"text": "!", "operation": "\0"}]), id="nul"),
+        pytest.param(lambda seen: right(seen, facts=[{"text": "!", "step": 2**70}]), id="huge"),
     ],
 )
 def test_it_is_built_from_the_rows_where_the_llm_fails_twice(answer: Any) -> None:

@@ -1,11 +1,13 @@
 """Which handoff counts: after a retry took steps back, and for a fork."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ModelContextWindowExceededError
 
 from runs.commands import fork_run, retry_run
+from runs.models import Handoff
 from tests.database.controlling import ANN
 from tests.database.handing import (
     SMALL,
@@ -84,6 +86,22 @@ def test_a_fork_begins_with_what_its_origin_knew_at_that_step_and_not_later() ->
         assert (seen.handoff or {}).get("notes") == (known.body["notes"] if known else None)
         covered = known.body["covers_step"] if known else 0
         assert steps_seen(seen) == list(range(covered + 1, at + 1))
+
+
+def test_a_fork_does_not_take_what_its_origin_wrote_after_it_was_made() -> None:
+    mind = Mind(look_on(12))
+    run = start_llm(mind, **SMALL)
+    drive(run)
+    first, *_ = handoffs(run)
+    fork = fork_run(actor=ANN, run_id=run.id, step=first.through_step).run
+    later = Handoff.objects.get(pk=first.pk)
+    later.pk, later.number = None, 99
+    later.created_at = fork.created_at + timedelta(seconds=1)
+    later.save(force_insert=True)
+    mind.decide = lambda seen: "done"
+    mind.seen.clear()
+    drive(fork)
+    assert mind.seen[0].handoff["number"] == first.number
 
 
 def test_a_fork_that_is_full_covers_what_it_inherits() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, RootModel
+from pydantic_ai.messages import ModelResponse
 
 from runs import Budget, Finish, Script
 from runs.events import Name
@@ -114,6 +115,25 @@ def test_a_steady_step_of_an_llm_costs_two_commits(start: Start) -> None:
 
     scripted_tool(*range(20))
     assert count_commits(6) - count_commits(2) == 4 * 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        call("sleep", seconds=0),
+        call("wait_for_signal", signal="paid", timeout_seconds=0.5),
+        call("ask_person", question="Well?", answer="text", timeout_seconds=0),
+    ],
+    ids=["sleep", "wait_for", "ask"],
+)
+def test_an_llm_cannot_wait_no_time_at_all(start: Start, answer: ModelResponse) -> None:
+    """Again and again, as fast as its provider answers."""
+    scripted = ScriptedLlm(answer, say("done"), may=("sleep", "wait_for", "ask"))
+    run = start(decider=scripted.llm)
+    drive(run)
+    assert len(scripted.asked) == 1
+    body = decision_of(run).body
+    assert body.get("for", body.get("timeout")) == 10
 
 
 def test_calls_at_once_are_one_decision(start: Start) -> None:
@@ -331,6 +351,16 @@ def test_a_call_without_usable_reasons_is_made_all_the_same(
     drive(run)
     assert [made.arguments for made in tool.calls] == [{"amount": 1}]
     assert decision_of(run).body["calls"] == [{"tool": "pay", "arguments": {}}]
+
+
+def test_what_stands_for_a_hidden_value_is_not_sent_in_its_place(start: Start) -> None:
+    tool = scripted_tool(1, sensitive=("note",))
+    hidden = call("pay", amount=1, note="[redacted]")
+    scripted = ScriptedLlm(hidden, call("pay", amount=1), say("done"))
+    run = start(decider=scripted.llm, tools=("pay",))
+    drive(run)
+    assert [given.arguments for given in tool.calls] == [{"amount": 1}]
+    assert "kept from you" in words_of(scripted.asked[1])
 
 
 def test_what_is_said_beside_a_call_does_not_tell_its_secrets(start: Start) -> None:

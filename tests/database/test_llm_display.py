@@ -28,7 +28,9 @@ from tests.database.admin_pages import (
 )
 from tests.database.callers import caller
 from tests.database.gating import Start
+from tests.database.kit import drive, scripted_tool
 from tests.database.llm_rows import BAD, DOWN, USED, alter, asking_run, handed_off
+from tests.llms.scripted import ScriptedLlm, calls, say
 
 # The engine commits for itself.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -152,6 +154,17 @@ def test_a_secret_that_only_its_own_call_holds_is_hidden_in_what_it_said(start: 
     assert "5555-4444" in str(whole(run))
     alter(operation, arguments='{"amount": 1, "card": "5555-4444"}')
     assert "with [redacted], as asked" in str(whole(run))
+
+
+def test_a_secret_of_an_earlier_call_is_hidden_in_what_is_said_later(start: Start) -> None:
+    scripted_tool(1, sensitive=("amount",), name="charge")
+    first = calls(("charge", {"amount": 55554444}))
+    scripted = ScriptedLlm(first, say("I charged 55554444."))
+    run = start(decider=scripted.llm, tools=("charge",))
+    drive(run)
+    assert any("55554444" in asked.said for asked in LlmRequest.objects.all())
+    shown = [entry.evidence["said"] for entry in whole(run) if entry.kind == "llm.used"]
+    assert "I charged [redacted]." in shown
 
 
 # -- Command line and API ----------------------------------------------------------

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 from pydantic_ai.exceptions import (
     ContentFilterError,
     ModelAuthenticationError,
     ModelContextWindowExceededError,
     ModelHTTPError,
     ModelRateLimitError,
+    UserError,
 )
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
 
@@ -102,6 +103,7 @@ UNUSABLE = {
     "no time at all": (call("sleep", seconds="long"), "malformed"),
     "for ever": (call("sleep", seconds=1e18), "malformed"),
     "backwards": (call("sleep", seconds=-1), "malformed"),
+    "no end at all": (call("sleep"), "malformed"),
     "no signal": (call("wait_for_signal", signal=""), "malformed"),
     "no question": (call("ask_person", question=" ", answer="text"), "malformed"),
     "no choice": (call("ask_person", question="Which?", answer="choice"), "malformed"),
@@ -161,14 +163,44 @@ def test_what_was_wrong_in_an_earlier_step_is_not_told_again(start: Start) -> No
     assert "could_not_be_used" not in words_of(scripted.asked[2])
 
 
-def test_a_value_that_is_wrong_is_not_repeated_in_what_is_told(start: Start) -> None:
-    secret = "card-4242\0"
-    run = start(decider=ScriptedLlm(call("pay", card=secret)).llm, tools=("pay",))
+class Checked(BaseModel):
+    order: str
+
+    @field_validator("order")
+    @classmethod
+    def is_known(cls, order: str) -> str:
+        return {"17": "seventeen"}[order]
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (call("pay", card="card-4242\0"), "card"),
+        (call("wait_for_signal", signal="4242" * 30), "wait_for_signal"),
+        (call("sleep", seconds="4242"), "sleep"),
+        (call("ask_person", question="4242", answer="4242"), "ask_person"),
+        (call("finish", order="4242"), "Checked"),
+    ],
+)
+def test_a_value_that_is_wrong_is_not_repeated_in_what_is_told(
+    start: Start, answer: ModelResponse, named: str
+) -> None:
+    scripted = ScriptedLlm(answer, may=("sleep", "wait_for", "ask"))
+    run = start(decider=scripted.llm, tools=("pay",), output=Checked)
     scripted_tool()
     drive(run)
     (bad,) = requests_of(run)
-    assert "card" in bad.detail
+    assert bad.outcome == "unusable"
+    assert named in bad.detail
     assert "4242" not in bad.detail
+
+
+def test_what_a_provider_says_without_end_is_cut(start: Start) -> None:
+    long = say("done", finish_reason="x" * 50, provider_response_id="y" * 500)  # type: ignore[arg-type]
+    run = start(decider=ScriptedLlm(long).llm)
+    drive(run)
+    (used,) = requests_of(run)
+    assert (run.result, len(used.finish_reason), len(used.response_id)) == ("done", 32, 255)
 
 
 # -- Nobody answers --------------------------------------------------------------------------------
@@ -212,6 +244,15 @@ def test_what_one_run_was_told_holds_for_the_others_of_the_process(start: Start)
     assert requests_of(other) == []
 
 
+def test_a_wait_that_is_no_number_is_none(start: Start) -> None:
+    limited = ModelHTTPError.for_category(
+        ModelRateLimitError, status_code=429, model_name="scripted", retry_after=float("nan")
+    )
+    run = start(decider=ScriptedLlm(limited).llm)
+    drive(run)
+    assert due_in(run) == 2
+
+
 def test_nobody_is_made_to_wait_longer_than_a_quarter_of_an_hour(start: Start) -> None:
     limited = ModelHTTPError.for_category(
         ModelRateLimitError, status_code=429, model_name="scripted", retry_after=86_400
@@ -249,6 +290,13 @@ def test_what_only_a_person_can_mend_is_shown_to_one_soon(start: Start) -> None:
         drive_when_due(refused)
     assert "nobody:at-all" in no_key.pause_reason
     assert "401" in refused.pause_reason
+
+
+def test_what_a_client_can_never_do_is_shown_to_a_person_soon(start: Start) -> None:
+    run = start(decider=ScriptedLlm(*[UserError("it takes no tools")] * FEW_TRIES).llm)
+    for _ in range(FEW_TRIES):
+        drive_when_due(run)
+    assert "it takes no tools" in run.pause_reason
 
 
 def test_a_key_that_one_provider_refuses_is_no_end_while_another_is_only_away(

@@ -154,7 +154,7 @@ def test_a_purged_run_takes_its_notices_along(run: AgentRun, settings: Settings)
         change("DELETE FROM runs_agentrun WHERE id = %s", run.id)
         for table in ("transition", "toolobservation", "checkpoint", "modeldecision"):
             change(f"DELETE FROM runs_{table} WHERE run_id = %s", run.id)
-        for table in ("incident", "notice", "approval", "tooloperation"):
+        for table in ("llmrequest", "handoff", "incident", "notice", "approval", "tooloperation"):
             change(f"DELETE FROM runs_{table} WHERE run_id = %s", run.id)
         change(f"DELETE FROM runs_stepattempt WHERE step_id IN ({steps})", run.id)
         change("DELETE FROM runs_step WHERE run_id = %s", run.id)

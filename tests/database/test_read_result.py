@@ -1,6 +1,7 @@
 """What was shown in part is read on in parts: of this run alone, and without its secrets."""
 
 import json
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -70,6 +71,46 @@ def test_what_was_cut_is_read_on_until_it_is_whole() -> None:
             ToolOperation.objects.filter(run=run, tool="read_result").values("result", "arguments")
         )
     )
+
+
+def test_parts_that_were_asked_for_at_once_are_shown_to_whoever_decides_next() -> None:
+    """However large they are together: each is as long as its share of the window."""
+
+    @tool(effect_type=EffectType.READ)
+    def unfold(call: Call) -> str:
+        return "漢" * 60_000
+
+    def decide(seen: Seen) -> Answer:
+        match seen.state["step"]:
+            case 1:
+                return [("unfold", {})]
+            case 2:
+                reference = seen.results[0][1]["operation"]
+                return [*chain(*(read(reference, n * PART) for n in range(8)))]
+        return "read"
+
+    mind = Mind(decide)
+    run = start_llm(mind, tools=("unfold",))
+    drive(run)
+    parts = [said["result"] for name, said in mind.seen[-1].results if name == "read_result"]
+    assert [part["offset"] for part in parts] == [n * PART for n in range(8)]
+    for part in parts:
+        assert len(part["text"]) > 1_000
+        assert part["next_offset"] == part["offset"] + len(part["text"])
+    assert mind.handoffs == []
+
+
+def test_the_newest_step_stays_beside_a_handoff_however_large_it_is() -> None:
+    def decide(seen: Seen) -> Answer:
+        step = seen.state["step"]
+        return [("look", {})] * 3 if step < 4 else str(step)
+
+    mind = Mind(decide)
+    run = start_llm(mind, tools=("look",), window_tokens=900)
+    drive(run)
+    assert run.state == "COMPLETED"
+    assert len(mind.handoffs) > 0
+    assert all(len(seen.results) >= 3 for seen in mind.decisions[1:])
 
 
 def test_the_input_and_what_a_signal_brought_are_read_alike() -> None:

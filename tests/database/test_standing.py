@@ -13,6 +13,7 @@ from runs.commands import fork_run, retry_run
 from runs.corrections import correct_by_hand
 from runs.handoff_building import build
 from runs.handoff_checks import find_problems
+from runs.hiding import Hider
 from runs.models import AgentRun, Approval, Incident, Question, ToolObservation, ToolOperation
 from runs.signals import signal_run
 from runs.standing import Item, Standing, load_standing
@@ -54,7 +55,7 @@ def test_an_unknown_operation_is_not_settled_and_no_handoff_may_omit_it(lose: Lo
     assert ids(run) == [(unknown.id, "UNKNOWN")]
     (problem,) = find_problems(Artifact(constraints=("be kind",)), stand(run))
     assert f"{unknown.id} (pay of step 1, UNKNOWN) is missing" in problem
-    assert find_problems(build(None, (), stand(run), names=()), stand(run)) == []
+    assert find_problems(build(None, (), stand(run), hider=Hider(())), stand(run)) == []
 
 
 def test_an_unknown_operation_proves_nothing(lose: LoseAnswer) -> None:
@@ -62,7 +63,7 @@ def test_an_unknown_operation_proves_nothing(lose: LoseAnswer) -> None:
     unknown = operation_of(run).id
     standing = stand(run, unknown)
     assert standing.proofs == {}
-    built = build(fact(operation=unknown), (), standing, names=())
+    built = build(fact(operation=unknown), (), standing, hider=Hider(()))
     assert built.facts == ()
     claims = built.model_copy(update={"facts": fact(operation=unknown).facts})
     assert "is no committed operation of this run" in find_problems(claims, standing)[0]

@@ -109,6 +109,19 @@ def test_what_is_unknown_is_looked_up_and_recorded_without_its_agent(start: Star
     assert run.wake_at > ask("SELECT statement_timestamp() + interval '5 s'")
 
 
+def test_what_stands_beside_it_and_was_not_sent_waits_for_its_agent(start: Start) -> None:
+    _pay(LOST, look_up=Script(found()), parallel=True)
+    ship = _pay(NotSent("busy"), name="ship", parallel=True)
+    both = call_once(ToolCall("pay"), ToolCall("ship"))
+    run = start(decider=both, tools=("pay", "ship"))
+    drive(run)
+    forget_agents([run.agent])
+    let_pass(minutes=1)
+    drive(run)
+    assert [one.status for one in run.operations.order_by("ordinal")] == ["COMMITTED", "PREPARED"]
+    assert len(ship.calls) == 1
+
+
 def test_no_answer_about_it_is_overdue_and_a_persons_also_without_its_agent(start: Start) -> None:
     cannot_say = Script(*[TimeoutError("no answer")] * 9)
     run, _ = _lost(start, look_up=cannot_say)
@@ -219,6 +232,15 @@ def test_a_run_whose_tool_is_gone_waits_without_a_row_of_the_journal(
             drive_when_due(run)
             assert run.wake_at > ask("SELECT statement_timestamp() + interval '5 s'")
         assert _written() == before
+
+
+def test_a_call_that_waits_for_its_tool_says_so(start: Start) -> None:
+    run = _parked(start)
+    with _without_tools():
+        drive_when_due(run)
+    assert operation_of(run).error == (
+        "not sent yet: the worker that looked at it last has no tool pay"
+    )
 
 
 def test_a_run_whose_agent_is_gone_waits_without_a_row_of_the_journal(start: Start) -> None:

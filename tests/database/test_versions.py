@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.health import check_parts
 from agentops.management.commands import doctor
-from runs import Fail, Finish, Llm, Script, Sleep, ToolCall, workers
+from runs import Delegate, Fail, Finish, Llm, Script, Sleep, ToolCall, unserved, workers
 from runs.agents import Agent, forget_agents, get_agent
 from runs.models import AgentRun, Definition, Release, Worker
 from runs.unserved import Unserved, find_unserved
@@ -23,9 +23,11 @@ from runs.versions import (
     register_release,
 )
 from tests.database.deploying import NAME, deploy, serve, start, stop
-from tests.database.kit import drive, let_pass, scripted_tool
+from tests.database.gating import tamper
+from tests.database.kit import change, drive, let_pass, scripted_tool
 from tests.database.many import add_runs
-from tools.registry import get_tool
+from tools import Approve, NotSent
+from tools.registry import get_tool, isolated_registry
 
 # Not only the kernel's own tables: pages are asked for.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -171,6 +173,49 @@ def test_a_run_whose_agent_no_worker_knows_is_unserved() -> None:
     assert find_unserved() == [Unserved(NAME, run.agent_version, 1)]
 
 
+@pytest.mark.parametrize("waits", ["to be sent", "for a signature", "to be asked about"])
+def test_a_run_whose_open_call_has_no_tool_at_any_worker_is_unserved(waits: str) -> None:
+    declared = {"approval_policy": Approve()} if waits == "for a signature" else {}
+    answer = ConnectionResetError("lost") if waits == "to be asked about" else NotSent("busy")
+    scripted_tool(answer, **declared)
+    Agent(name=NAME, decider=Script(ToolCall("pay", amount=1)), tools=("pay",))
+    serve("old")
+    run = start()
+    drive(run)
+    assert find_unserved() == []
+    with isolated_registry():
+        deploy(Script(Finish("new")), tools=())
+        serve("new")
+        assert find_unserved() == []
+        stop("old")
+        assert find_unserved() == [Unserved(NAME, run.agent_version, 1, "pay")]
+        assert f"1 of {NAME} {run.agent_version} for a worker with the tool pay" in (
+            doctor._versions().detail
+        )
+        assert "1 active run is served by no worker" in check_parts()["versions"].detail
+        stop("new")
+        assert find_unserved() == [Unserved(NAME, run.agent_version, 1)]
+
+
+def test_children_that_are_to_be_started_need_no_tool() -> None:
+    deploy(Script(Delegate("child"), Finish(1)), tools=())
+    Agent(name="child", decider=Script(NAP))
+    serve("all")
+    run = start()
+    drive(run)
+    tamper("UPDATE runs_tooloperation SET status = 'PREPARED' WHERE run_id = %s", run.id)
+    assert find_unserved() == []
+
+
+@pytest.mark.parametrize("column", ["cancel_requested_at", "compensating_since"])
+def test_what_is_cancelled_or_corrected_needs_no_worker_of_its_version(column: str) -> None:
+    run = _asleep(rule="finish_on_old")
+    assert len(find_unserved()) == 1
+    ending = ", compensation_ending = 'CANCELLED'" if column == "compensating_since" else ""
+    change(f"UPDATE runs_agentrun SET {column} = now(){ending} WHERE id = %s", run.id)
+    assert find_unserved() == []
+
+
 def test_finished_runs_are_nobodys_business() -> None:
     deploy(Script(Fail("no")), tools=())
     drive(start())
@@ -186,6 +231,16 @@ def test_looking_for_unserved_runs_asks_no_more_however_many_there_are() -> None
         found = find_unserved()
     assert found == [Unserved(NAME, "1", 50), Unserved(NAME, run.agent_version, 1)]
     assert len(many) == len(few)
+
+
+def test_the_tools_of_calls_that_wait_are_found_without_reading_what_is_settled() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off")
+        for statement in (unserved._TOOLS, unserved._COUNT_TOOLS):
+            values = {"tools": ["pay"], "agents": [], "versions": []}
+            cursor.execute(f"EXPLAIN {statement}", values)
+            assert "operation_waits" in str(cursor.fetchall())
+        cursor.execute("SET enable_seqscan = on")
 
 
 def test_doctor_names_the_versions_that_nobody_serves() -> None:

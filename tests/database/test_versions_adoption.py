@@ -6,12 +6,24 @@ from datetime import timedelta
 import celery
 import pytest
 
-from runs import Context, Decision, Delegate, Finish, Script, Sleep, ToolCall, pinning
+from runs import (
+    CallTools,
+    Context,
+    Decision,
+    Delegate,
+    Finish,
+    Script,
+    Sleep,
+    ToolCall,
+    pinning,
+    sweeps,
+)
 from runs.access import operator
 from runs.control import cancel_run
 from runs.forking import fork_run
 from runs.models import AgentRun, Handoff, ModelDecision
 from runs.retrying import retry_run
+from runs.unserved import find_unserved
 from runs.versions import ALIVE_LEASES
 from tests.database.deploying import NAME, adoptions, deploy, drive_once, serve, start, stop
 from tests.database.kit import (
@@ -224,6 +236,47 @@ def test_a_run_that_finishes_on_old_workers_is_cancelled_by_anybody() -> None:
     cancel_run(actor=operator(), run_id=run.id)
     drive(run)
     assert run.state == "CANCELLED"
+
+
+def _unknown_on_old(*calls: ToolCall, look_up: LookUp) -> AgentRun:
+    """A run that finishes on old workers, with an unknown call; a new version is served."""
+    scripted_tool(ConnectionResetError("lost"), look_up=look_up, parallel=True)
+    scripted_tool(NotSent("busy"), name="ship", parallel=True)
+    rule, tools = "finish_on_old", ("pay", "ship")
+    deploy(Script(CallTools(*calls), Finish("old")), rule=rule, tools=tools)
+    serve("old")
+    run = start()
+    drive(run)
+    assert run.state == "TOOL_STATUS_UNKNOWN"
+    deploy(Script(Finish("new")), rule=rule, tools=tools)
+    serve("new")
+    return run
+
+
+def test_what_is_unknown_is_settled_by_a_new_worker_once_no_old_one_is_alive() -> None:
+    look_up = LookUp(found("paid"))
+    run = _unknown_on_old(PAY, look_up=look_up)
+    pinning.look_around()
+    assert not drive_once(run).claimed
+    stop("old")
+    pinning.look_around()
+    assert sweeps.run_once().hinted == 1
+    drive(run)
+    assert (operation_of(run).status, run.uncertain, len(look_up.calls)) == ("COMMITTED", False, 1)
+    # And nothing is decided for it.
+    assert (run.state, adoptions(run)) == ("READY", [])
+    assert not drive_once(run).claimed
+    assert [one.runs for one in find_unserved()] == [1]
+
+
+def test_what_stands_beside_it_and_was_not_sent_is_left_to_old_workers() -> None:
+    run = _unknown_on_old(PAY, ToolCall("ship", amount=1), look_up=LookUp(found("paid")))
+    stop("old")
+    pinning.look_around()
+    let_pass(minutes=1)
+    drive(run)
+    pay, ship = run.operations.order_by("ordinal")
+    assert (pay.status, ship.status, ship.attempts) == ("COMMITTED", "PREPARED", 1)
 
 
 # -- Relatives ----------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_choosing_costs_no_query_more_where_no_version_is_left_to_others() -> No
         with CaptureQueriesContext(connection) as asked:
             turns.give_hint_back(run.id)
             wake.hint(run.id)
-            pinning.lanes_read()
+            pinning.see_lanes()
         counts.append(len(asked))
     assert counts == [0, 0]
 
@@ -127,10 +127,13 @@ def test_a_cancelled_run_is_hinted_at_to_all() -> None:
     assert _read(run.agent_version) == []
 
 
-def test_a_worker_reads_the_lanes_of_the_versions_it_serves() -> None:
-    agent = deploy(OLD, rule="finish_on_old", tools=())
-    deploy(NEW, name="other", tools=())
-    assert [lane.name for lane in pinning.own_lanes()] == [f"version-{agent.version}"]
+def test_a_worker_reads_the_lanes_of_the_versions_it_serves_whatever_their_rule() -> None:
+    served = [
+        deploy(OLD, rule="finish_on_old", tools=()),
+        deploy(NEW, name="other", tools=()),
+    ]
+    lanes = {lane.name for lane in pinning.own_lanes()}
+    assert lanes == {f"version-{agent.version}" for agent in served}
 
 
 # -- Sweeps -------------------------------------------------------------------------------------
@@ -147,6 +150,19 @@ def test_a_sweep_tells_the_old_workers_while_there_are_some() -> None:
     stop("old")
     change("UPDATE runs_agentrun SET sweep_at = now()")
     assert sweeps.run_once() == sweeps.Swept(found=0, hinted=0)
+
+
+def test_a_sweep_of_a_version_that_made_the_rule_tells_the_workers_from_before_it() -> None:
+    deploy(OLD, rule="next_step", tools=())
+    serve("old")
+    run = start()
+    deploy(NEW, rule="finish_on_old", tools=())
+    serve("new")
+    pinning.look_around()
+    _read(None), _read(run.agent_version)
+    change("UPDATE runs_agentrun SET sweep_at = now()")
+    assert sweeps.run_once() == sweeps.Swept(found=1, hinted=1)
+    assert (_read(None), _read(run.agent_version)) == ([], [str(run.id)])
 
 
 def test_runs_that_nobody_serves_do_not_stand_before_others_in_a_sweep(

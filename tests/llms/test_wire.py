@@ -154,6 +154,8 @@ def test_tokens_that_were_cached_or_thought_are_told_apart(llm_server: LlmServer
         assert (noted.output_tokens, noted.reasoning_tokens) == (40, 30)
 
 
+# Of these nobody knows whether the provider answered, and will be paid for it.
+BROKEN_OFF = ("500", "reset", "half")
 FAILURES = {
     **{str(status): fail(status) for status in (401, 404, 408, 409, 500, 503, 529)},
     "429": fail(429, retry_after=0.01),
@@ -172,7 +174,9 @@ def test_one_request_is_one_request_however_it_fails(
     with pytest.raises(LlmUnavailable):
         ask(llm, context=context, seconds=30)
     (noted,) = context.requests
-    assert (noted.outcome, noted.problem, noted.input_tokens) == ("failed", "", None)
+    assert (noted.outcome, noted.problem) == ("failed", "")
+    used = None if failure in BROKEN_OFF else 0
+    assert (noted.input_tokens, noted.output_tokens, noted.cost_usd) == (used, used, used)
     assert noted.detail
     assert len(llm_server.requests) == 1
 
@@ -229,6 +233,41 @@ def test_an_answer_that_cannot_be_used_says_why(
         decide(llm)
     assert unusable.value.kind == problem
     assert len(llm_server.requests) == 1
+
+
+IMPOSSIBLE = {"name": 5, "names": ["pay"], "arguments": 5, "id": 7}
+
+
+@pytest.mark.parametrize("part", IMPOSSIBLE)
+def test_a_call_that_is_none_is_refused_and_was_paid(
+    llm_server: LlmServer, llm: str, part: str
+) -> None:
+    def edit(body: dict[str, Any]) -> dict[str, Any]:
+        named = {"names": "name"}.get(part, part)
+        if llm.startswith("anthropic"):
+            (block,) = body["content"]
+            block[{"arguments": "input"}.get(named, named)] = IMPOSSIBLE[part]
+        elif llm.startswith("openai-chat"):
+            (made,) = body["choices"][0]["message"]["tool_calls"]
+            (made if named == "id" else made["function"])[named] = IMPOSSIBLE[part]
+        else:
+            (made,) = (item for item in body["output"] if item["type"] == "function_call")
+            made[{"id": "call_id"}.get(named, named)] = IMPOSSIBLE[part]
+        return body
+
+    llm_server.script(server.edited(call("pay", amount=5), edit))
+    context = a_context()
+    if llm.startswith("openai-chat"):
+        # Here the library refuses what is not of the provider's own form: it did not answer.
+        with pytest.raises(LlmUnavailable):
+            ask(llm, context=context)
+        assert context.requests[0].input_tokens is None
+        return
+    answer = ask(llm, context=context)
+    with pytest.raises(UnusableAnswer) as unusable:
+        read_decision(answer.response, OFFERS, llm=llm)
+    assert unusable.value.kind == "malformed"
+    assert context.usage.tokens > 0
 
 
 def test_an_id_that_comes_back_in_a_later_answer_is_nothing_special(

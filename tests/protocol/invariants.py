@@ -118,11 +118,22 @@ def _reconciled_first(now: Picture, before: Picture) -> Iterator[str]:
             negatives = sum(
                 seen.operation == operation and seen.verdict == "not_found" for seen in now.evidence
             )
-            if negatives < NEGATIVES:
+            if negatives < NEGATIVES and not _never_left(now, operation):
                 yield f"{operation} was sent again after {negatives} negative look-ups"
         for edge, following in pairwise(sends):
             if edge.event in SENDS and following.event in SENDS:
                 yield f"{operation} was sent twice with nothing known in between"
+
+
+def _never_left(now: Picture, operation: str) -> bool:
+    """Whether each send but the newest is known to have sent nothing: its own worker said so."""
+    sends = sum(edge.operation == operation and edge.event in SENDS for edge in now.journal)
+    unsent = {
+        seen.attempt
+        for seen in now.evidence
+        if seen.operation == operation and seen.verdict == "not_sent"
+    }
+    return unsent >= set(range(1, sends))
 
 
 def _signed(now: Picture, before: Picture) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from runs.history import COMPENSATE_RUN, DELEGATE
+from runs.built_in import COMPENSATE_RUN, DELEGATE
 from runs.state import FINAL_STATES
 from tests.protocol.picture import Operation, Picture, Run
 

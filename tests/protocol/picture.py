@@ -11,7 +11,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from runs.budgets import granted
-from runs.history import COMPENSATE_RUN, DELEGATE
+from runs.built_in import COMPENSATE_RUN, DELEGATE
 from runs.models import (
     AgentRun,
     Approval,

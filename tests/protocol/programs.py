@@ -103,9 +103,11 @@ def programs(*, levels: int = 2, asks: bool = False) -> st.SearchStrategy[Progra
     step: st.SearchStrategy[Any] = _CALLS | _CALLS | _WORD
     if levels and not asks:
         step |= st.lists(programs(levels=levels - 1), min_size=1, max_size=2).map(tuple)
+    # An llm's window must have a chance to fill.
+    most = 6 if asks else 3 if levels == 2 else 2
     return st.builds(
         Program,
-        steps=st.lists(step, min_size=1, max_size=3 if levels == 2 else 2).map(tuple),
+        steps=st.lists(step, min_size=1, max_size=most).map(tuple),
         end=st.sampled_from(["finish", "fail", "compensate"]),
         compensates=st.booleans(),
         most_steps=st.sampled_from([None, None, 2]),
@@ -148,7 +150,10 @@ def _decide_by(decisions: list[Decision], end: str) -> Plan:
 
 def _decision(step: Step, llm: SimulatedLlm) -> Decision:
     if isinstance(step, tuple):
-        children = [Delegate(enlist(program, llm=llm).name) for program in step]
+        children = [
+            Delegate(enlist(program, llm=llm).name, hand_over=n == 0)
+            for n, program in enumerate(step)
+        ]
         return children[0] if len(children) == 1 else DelegateAll(*children)
     if step in WORDS:
         return WORDS[step]

@@ -74,7 +74,8 @@ def with_edge(place: int, **changed: object) -> Picture:
     return replace(SOUND, journal=tuple(edges))
 
 
-def sent_again(effect_type: str, *, negatives: int) -> Picture:
+def sent_again(effect_type: str, *, negatives: int, unsent: int = 0) -> Picture:
+    """A second send after so many look-ups, and after word that one of the sends never left."""
     lost = edge(4, "LOSE_OUTCOME", "RUNNING", "UNKNOWN", operation="op_1")
     again = edge(5, "SEND_AGAIN", "UNKNOWN", "RUNNING", operation="op_1")
     done = edge(6, "COMMIT", "RUNNING", "COMMITTED", operation="op_1")
@@ -82,11 +83,13 @@ def sent_again(effect_type: str, *, negatives: int) -> Picture:
         Seen(id=9 + n, operation="op_1", source="look_up", verdict="not_found", attempt=1)
         for n in range(negatives)
     )
+    said = Seen(id=20, operation="op_1", source="stale_worker", verdict="not_sent", attempt=unsent)
+    told = (said,) if unsent else ()
     return replace(
         SOUND,
         operations=(replace(REFUND, effect_type=effect_type, attempts=2),),
         journal=(*JOURNAL[:3], lost, again, done, replace(JOURNAL[6], id=9, version=9)),
-        evidence=(*SOUND.evidence, *looked),
+        evidence=(*SOUND.evidence, *looked, *told),
     )
 
 
@@ -117,6 +120,10 @@ PLANTED: dict[str, tuple[int, Callable[[], Picture]]] = {
     "a repeat after two look-ups": (
         4,
         lambda: sent_again("NON_IDEMPOTENT_WRITE", negatives=2),
+    ),
+    "a repeat because the repeat did not leave": (
+        4,
+        lambda: sent_again("NON_IDEMPOTENT_WRITE", negatives=2, unsent=2),
     ),
     "a repeat of what cannot be undone": (4, lambda: sent_again("IRREVERSIBLE", negatives=5)),
     "two sends in a row": (4, lambda: with_edge(3, event="SEND")),
@@ -172,6 +179,7 @@ PLANTED: dict[str, tuple[int, Callable[[], Picture]]] = {
 def test_a_sound_picture_has_no_violations() -> None:
     assert violations(SOUND, SOUND) == []
     assert violations(sent_again("NON_IDEMPOTENT_WRITE", negatives=3)) == []
+    assert violations(sent_again("NON_IDEMPOTENT_WRITE", negatives=1, unsent=1)) == []
     assert violations(sent_again("IDEMPOTENT_WRITE", negatives=0)) == []
 
 

@@ -7,8 +7,9 @@ For a long search: `AGENTOPS_LIVES=2000 python -m pytest tests/protocol/test_llm
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import methodcaller
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -28,8 +29,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(LIVES
 
 EXAMPLES = 12
 MOVES = 10
-
-
 FAULTS = st.lists(st.sampled_from(SAID), min_size=1, max_size=4)
 
 
@@ -51,22 +50,39 @@ class AskingLife(Life):
         self.llm.faults.extend(faults)
 
 
-def start(*steps: str, end: str = "finish") -> methodcaller:
-    return methodcaller("start", Program(steps=steps, end=end, asks=True))  # type: ignore[arg-type]
+Move = Callable[[AskingLife], None]
 
 
-def so(*faults: str) -> methodcaller:
+def start(*steps: str, end: Literal["finish", "fail", "compensate"] = "finish") -> Move:
+    return methodcaller("start", Program(steps=steps, end=end, asks=True))
+
+
+def so(*faults: str) -> Move:
     return methodcaller("arm", faults)
 
 
-def dies(at: Name, *, nth: int = 1) -> methodcaller:
-    return methodcaller("die", [], at, nth, True)
+def dies(at: Name, *, nth: int = 1) -> Move:
+    return _is_replaced(methodcaller("die", [], at, nth, True))
+
+
+def is_stopped(at: Name, *, nth: int) -> Move:
+    return _is_replaced(methodcaller("stand_still", [], at, nth))
+
+
+def _is_replaced(move: Move) -> Move:
+    def replace_worker(life: AskingLife) -> None:
+        worker = life.worker
+        move(life)
+        assert life.worker != worker, "it never came to that"
+
+    return replace_worker
 
 
 WORK = methodcaller("work")
 ONE = start("keyed 1")
 # More than a window holds, one call after the other, so that its commits can be counted.
-FULL = start(*["again 1", "again 2"] * 4)
+STEPS = 8
+FULL = start(*["again 1", "again 2"] * (STEPS // 2))
 
 # (what happens, the edges that it cannot but take, the outcomes of its requests)
 TOLD = {
@@ -136,9 +152,9 @@ TOLD = {
         {"used"},
     ),
 }
-# Of the commits of FULL, the one of its handoff; and how often it is asked before that.
-HANDING, ASKED_BEFORE = 20, 6
-LATER = [""] * ASKED_BEFORE
+# It hands off to end, after a decision and two commits for each of its steps.
+LATER = [""] * STEPS
+HANDING = 2 * STEPS + 2
 # (what happens, who wrote the handoffs that there are then, how many of them were lost)
 HANDED = {
     "the window is full": ([FULL, WORK], ["function:first"], 0),
@@ -162,7 +178,7 @@ HANDED = {
         0,
     ),
     "a worker is stopped before it is recorded": (
-        [FULL, methodcaller("stand_still", [], Name.COMMIT_STARTING, HANDING), WORK],
+        [FULL, is_stopped(Name.COMMIT_STARTING, nth=HANDING), WORK],
         ["function:first"],
         1,
     ),
@@ -188,7 +204,7 @@ def test_a_told_life_with_a_handoff_breaks_no_invariant(title: str) -> None:
     assert life.llm.asked["handoff"] == recorded.count() + lost
 
 
-def _tell(moves: Sequence[methodcaller]) -> AskingLife:
+def _tell(moves: Sequence[Move]) -> AskingLife:
     life = AskingLife()
     try:
         for move in moves:
@@ -207,6 +223,7 @@ def test_no_life_of_an_llm_breaks_an_invariant() -> None:
             super().teardown()
             asked = LlmRequest.objects.filter(run__in=self._ids())
             outcomes.update(asked.values_list("outcome", flat=True))
+            outcomes.update(asked.filter(purpose="handoff").values_list("purpose", flat=True))
 
     run_state_machine_as_test(
         Told,

@@ -1,15 +1,21 @@
 """Laws of the registry of agents: one name, one agent, one version."""
 
 import functools
+import importlib
+import linecache
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runs.agents import Agent, Budget, DuplicateAgent, all_agents, forget_agents, get_agent
+from runs.checks import check_agents
 from runs.context import Context
 from runs.deciders import Llm, Script
 from runs.decisions import Finish, ToolCall
 from runs.errors import UnknownAgent
+from tools import Approve
 
 
 def decide(context: Context) -> Finish:
@@ -33,12 +39,57 @@ def test_creating_an_agent_registers_it() -> None:
     assert agent in all_agents()
 
 
+def test_one_text_is_one_constraint_and_not_its_letters() -> None:
+    agent = Agent(name="kind", decider=decide, constraints="be kind")  # type: ignore[arg-type]
+    assert agent.constraints == ("be kind",)
+
+
 def test_all_agents_come_by_name() -> None:
     for name in ("zoe", "adam", "mia"):
         Agent(name=name, decider=decide)
     names = [agent.name for agent in all_agents()]
     assert names == sorted(names)
     assert {"adam", "mia", "zoe"} <= set(names)
+
+
+def test_a_version_is_of_the_code_that_runs_and_not_of_its_file_as_it_is_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "deployed_in_place.py"
+    file.write_text("def decide(context):\n    return 'old'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("deployed_in_place")
+    first = Agent(name="first", decider=module.decide)
+    file.write_text("def decide(context):\n    return 'a longer one'\n")
+    assert "old" in first.content["decider"]
+    linecache.checkcache(str(file))
+    assert "a longer one" in Agent(name="second", decider=module.decide).content["decider"]
+
+
+def test_what_is_given_as_a_set_has_one_version_in_every_process() -> None:
+    names = {"finance", "legal", "risk", "board"}
+    given = {
+        "tools": Agent(name="with tools", decider=decide, tools=names).tools,  # type: ignore[arg-type]
+        "constraints": Agent(name="bound", decider=decide, constraints=names).constraints,  # type: ignore[arg-type]
+        "groups": Approve(groups=names).groups,  # type: ignore[arg-type]
+        "escalate_to": Approve(escalate_to=names).escalate_to,  # type: ignore[arg-type]
+        "fallback": Llm("openai:a", fallback=names).options.fallback,
+    }
+    assert given == dict.fromkeys(given, tuple(sorted(names)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"decider": decide, "constraints": ("never \x00 do",)},
+        {"decider": Llm("openai:gpt-5-mini", "never \ud800 do")},
+    ],
+    ids=["constraints", "instructions"],
+)
+def test_a_text_that_no_row_can_hold_is_an_error_at_start(given: dict[str, Any]) -> None:
+    Agent(name="bad", **given)
+    [found] = [one for one in check_agents() if one.id == "runs.E019"]
+    assert "'bad'" in found.msg
 
 
 def test_a_name_is_given_once() -> None:

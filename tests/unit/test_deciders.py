@@ -196,6 +196,9 @@ def test_what_an_agents_version_is_made_of_is_the_same_in_every_process() -> Non
         ({"seconds": 0}, "seconds is 0"),
         ({"max_tokens": -1}, "max_tokens is -1"),
         ({"window_tokens": 10**9}, "window_tokens is 1000000000"),
+        ({"max_tokens": 1.5}, "max_tokens is 1.5; give a whole number"),
+        ({"seconds": "long"}, "seconds is 'long'; give a number"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
     ],
 )
 def test_an_impossible_option_is_refused_with_its_value(

@@ -57,7 +57,7 @@ _schemas = st.sampled_from(
         {},
     ]
 )
-_children = st.builds(Delegate, _names, _texts, _json)
+_children = st.builds(Delegate, _names, _texts, _json, st.booleans())
 _decisions: st.SearchStrategy[Decision] = st.one_of(
     st.builds(
         lambda calls, rationale, confidence: CallTools(

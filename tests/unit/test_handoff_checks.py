@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from runs.artifact import MOST_BYTES, MOST_DONE, MOST_FACTS, Artifact, Fact, OpenItem
 from runs.context import Observed
-from runs.handoff_building import build, find_named
+from runs.handoff_building import build, fill_in, find_named
 from runs.handoff_checks import complete, find_problems
+from runs.hiding import Hider
 from runs.standing import Item, Standing
 from runs.state import OperationStatus
 
@@ -115,6 +116,11 @@ def test_what_the_rows_alone_may_say_is_not_taken_from_a_text() -> None:
     assert stored.facts[0].observation == 41
 
 
+def test_a_constraint_is_stored_once_however_often_it_was_repeated() -> None:
+    repeated = RIGHT.model_copy(update={"constraints": STANDING.constraints * 1_000})
+    assert complete(repeated, STANDING, covers_step=5).constraints == STANDING.constraints
+
+
 def test_what_is_built_names_who_was_told_what_and_proves_what_was_done() -> None:
     seen = [
         _see(operation_id="op_1", step_number=1, is_write=True, result={"ref": "re_1"}),
@@ -123,7 +129,7 @@ def test_what_is_built_names_who_was_told_what_and_proves_what_was_done() -> Non
         _see(operation_id="", step_number=4, tool="paid", kind="signal", author="bank", result=1),
     ]
     standing = replace(STANDING, proofs={"op_1": 41}, told_steps=frozenset({4}))
-    built = build(None, seen, standing, names=())
+    built = build(None, seen, standing, hider=Hider(()))
     assert [(fact.operation, fact.step) for fact in built.facts] == [("op_1", 0), ("", 4)]
     assert built.facts[0].text == 'step 1: pay {"amount":1} COMMITTED: {"ref":"re_1"}'
     assert built.done[2:] == (
@@ -137,7 +143,9 @@ def test_secrets_are_hidden_in_what_is_built() -> None:
         _see(arguments={"pin": "s3cret"}, result={"pin": "s3cret"}, is_write=True),
         _see(arguments={"pin": "s3cret"}, status=OperationStatus.REJECTED, error="not s3cret"),
     ]
-    built = build(None, seen, replace(STANDING, proofs={"op_1": 1}), names={"pin"})
+    built = build(
+        None, seen, replace(STANDING, proofs={"op_1": 1}), hider=Hider({"pin"}, [seen[1].arguments])
+    )
     assert "s3cret" not in built.model_dump_json()
 
 
@@ -196,8 +204,17 @@ def test_what_is_built_from_rows_always_agrees_with_them(
     previous: Artifact | None = None
     for seen, standing in lives:
         named = find_named(previous, seen)
-        built = build(previous, seen * 9, standing, names=("pin",))
+        built = build(previous, seen * 9, standing, hider=Hider(("pin",)))
+        told = build(previous, seen * 9, standing, hider=Hider(("pin",)), whose="clerk" * 20)
+        assert find_problems(told, standing) == []
         assert find_problems(built, standing) == []
+        # So does what an llm wrote, with what it left out.
+        for written in (RIGHT, Artifact()):
+            said = [fact for fact in written.facts if _stands(fact, standing)]
+            free = {"open_items": built.open_items, "constraints": standing.constraints}
+            whole = fill_in(written.model_copy(update={"facts": tuple(said)} | free), built)
+            assert find_problems(whole, standing) == []
+            assert whole.facts[len(whole.facts) - len(said) :] == tuple(said)
         # All that it may name was looked up before.
         assert built.named_operations <= named.operations
         assert built.named_steps <= named.steps
@@ -207,14 +224,66 @@ def test_what_is_built_from_rows_always_agrees_with_them(
         assert len(previous.done) <= MOST_DONE
 
 
+def _stands(fact: Fact, standing: Standing) -> bool:
+    return fact.operation in standing.proofs or fact.step in standing.told_steps
+
+
+def test_what_an_llm_left_out_is_put_before_what_it_said() -> None:
+    seen = [_see(operation_id=f"op_{n}", step_number=n, is_write=True) for n in (1, 2, 3)]
+    standing = replace(STANDING, proofs={one.operation_id: 1 for one in seen})
+    built = build(None, seen, standing, hider=Hider(()))
+    whole = fill_in(RIGHT, built)
+    assert [fact.operation for fact in whole.facts] == ["op_2", "op_3", "op_1", ""]
+    assert (whole.facts[2].text, whole.done) == ("one was paid", RIGHT.done)
+    silent = fill_in(RIGHT.model_copy(update={"done": (), "notes": ""}), built)
+    assert silent.done == built.done
+
+
+@pytest.mark.parametrize("left", [3_000, 60, 0])
+def test_one_that_is_filled_in_keeps_what_the_llm_said_as_far_as_it_goes(left: int) -> None:
+    seen = [_see(operation_id=f"op_{n}", step_number=n, is_write=True) for n in range(200)]
+    standing = replace(STANDING, proofs={one.operation_id: 1 for one in seen})
+    built = build(None, seen, standing, hider=Hider(()))
+    empty = RIGHT.model_copy(update={"next_steps": ("",)})
+    room = MOST_BYTES - empty.free_bytes - left
+    full = RIGHT.model_copy(update={"next_steps": ("y" * room,)})
+    assert full.free_bytes == MOST_BYTES - left
+    whole = fill_in(full, built)
+    assert whole.free_bytes <= MOST_BYTES
+    assert (whole.done, whole.next_steps) == (full.done, full.next_steps)
+    assert whole.facts[-len(full.facts) :] == full.facts
+    assert (len(whole.facts) > len(full.facts)) == (left > 1_000)
+
+
+@pytest.mark.parametrize("length", range(20, 90, 3))
+def test_what_is_left_out_is_said_within_the_bound(length: int) -> None:
+    seen = [
+        _see(operation_id=f"op_{n:040}", step_number=n, is_write=True, result="x" * length)
+        for n in range(1, 201)
+    ]
+    standing = replace(STANDING, proofs={one.operation_id: 1 for one in seen})
+    built = build(None, seen, standing, hider=Hider(()))
+    assert "left out" in built.notes
+    assert built.free_bytes <= MOST_BYTES
+
+
+def test_notes_as_long_as_they_may_be_leave_room_for_what_is_built() -> None:
+    notes = "\x01" * ((MOST_BYTES - Artifact().free_bytes) // 6)
+    previous = Artifact(notes=notes)
+    assert find_problems(previous, Standing(objective="", constraints=())) == []
+    built = build(previous, [_see(is_write=True)], STANDING, hider=Hider(()))
+    assert built.free_bytes <= MOST_BYTES
+    assert "left out" in built.notes
+
+
 def test_the_newest_survives_where_not_everything_fits() -> None:
     seen = [
         _see(operation_id=f"op_{n}", step_number=n, is_write=True, result="é" * 200)
         for n in range(1, 301)
     ]
     standing = replace(STANDING, proofs={one.operation_id: 1 for one in seen})
-    built = build(RIGHT, seen, standing, names=())
+    built = build(RIGHT, seen, standing, hider=Hider(()))
     assert built.facts[-1].operation == "op_300"
     assert "mind the gap" in built.notes
     assert "left out" in built.notes
-    assert build(built, (), standing, names=()).notes == built.notes
+    assert build(built, (), standing, hider=Hider(())).notes == built.notes

@@ -219,11 +219,47 @@ def test_secrets_are_hidden_wherever_they_stand(agent: Agent) -> None:
         # No tool declares this name any more; the row remembers that one did.
         see(step=4, result={"token": "s3cret"}, sensitive=frozenset({"token"})),
         input={"PIN": "s3cret"},
-        state={"facts": [{"pin": "s3cret"}]},
-        handoff={"number": 1, "facts": [{"pin": "s3cret"}]},
+        objective="pay with s3cret",
+        labels={"pin": "s3cret", "card": "s3cret"},
+        state={"not_settled": [{"id": "op_9", "what": "is it s3cret?"}]},
+        handoff={"number": 1, "notes": "it was s3cret"},
+        bad_answers=(BadAnswer("malformed", "not s3cret"),),
     )
     assert "s3cret" not in repr(shown.messages)
     assert "[redacted]" in repr(shown.messages)
+
+
+def test_a_secret_is_hidden_where_another_result_repeats_it(agent: Agent) -> None:
+    shown = show(
+        agent,
+        see(step=1, arguments={"amount": 1, "pin": 41114222}),
+        see(step=2, result={"echo": 41114222, "by": {"41114222": "pin 41114222"}}),
+        see(step=3, result=f"41114222 {'x' * 5_000}"),
+        told(step=4, result="41114222", author="bank"),
+        see(step=5, status=OperationStatus.REJECTED, error="41114222 declined", result=None),
+    )
+    assert "41114222" not in repr(shown.messages)
+
+
+def test_what_the_runtime_writes_stays_where_a_secret_is_called_like_it(agent: Agent) -> None:
+    names = frozenset({"id", "status", "notes", "text", "operation", "reference", "offset"})
+    part = {"reference": "op_1", "offset": 7, "text": "abcdef", "total": 13, "next_offset": None}
+    handoff = {"number": 1, "notes": "as agreed", "facts": [{"text": "a", "operation": "op_1"}]}
+    not_settled = [{"id": "op_1", "status": "UNKNOWN"}]
+    asked = {"reference": "op_1", "offset": 7}
+    shown = show(
+        agent,
+        see(step=1, result={"text": "op_1"}, arguments={"id": "UNKNOWN"}, sensitive=names),
+        see("read_result", step=2, arguments=asked, result=part),
+        handoff=handoff,
+        state={"not_settled": not_settled},
+    )
+    hidden, read = returned(shown)
+    assert hidden["result"] == {"text": "[redacted]"}
+    assert read["result"] == part
+    assert parts(shown, ToolCallPart)[1].args == asked
+    assert said(shown)[0]["task"]["handoff"] == handoff
+    assert state(shown)["not_settled"] == not_settled
 
 
 def _many(count: int, size: int) -> Iterator[Observed]:
@@ -251,6 +287,31 @@ def test_many_large_calls_of_one_step_share_the_window(agent: Agent) -> None:
     shown = show(agent, *(see(step=1, result="x" * 100_000) for _ in range(32)))
     assert len(parts(shown, ToolReturnPart)) == 32
     assert shown.tokens < 12_000
+
+
+def test_whatever_one_step_holds_shares_the_window(agent: Agent) -> None:
+    refused = {"status": OperationStatus.REJECTED, "error": "x" * 5_000, "result": None}
+    long = {"note": "y" * 5_000}
+    shown = show(agent, *(see(step=1, arguments=long, **refused) for _ in range(8)))
+    assert shown.tokens < 4_000
+    assert len(parts(shown, ToolReturnPart)) == 8
+
+
+def test_a_part_that_does_not_fit_is_shorter_and_says_where_to_read_on(agent: Agent) -> None:
+    text = "".join(f"{n:05}é" for n in range(1_000))
+
+    def part(offset: int) -> Observed:
+        found = {"reference": "op_1", "offset": offset, "text": text[offset:], "total": len(text)}
+        return see("read_result", step=2, result=found | {"next_offset": None})
+
+    (whole,) = returned(show(agent, part(3_000)))
+    assert (whole["result"]["text"], whole["result"]["next_offset"]) == (text[3_000:], None)
+    shown = show(agent, *(part(offset) for offset in (0, 1_000, 2_000)))
+    assert shown.tokens < 3_500
+    for read in (one["result"] for one in returned(shown)):
+        assert len(read["text"]) > 400
+        assert read["next_offset"] == read["offset"] + len(read["text"])
+        assert text[read["offset"] :].startswith(read["text"])
 
 
 def test_half_as_much_is_shown_after_it_was_too_long(agent: Agent) -> None:

@@ -245,16 +245,17 @@ def _versions() -> Finding:
         return Finding("versions", "ok", "every active run is served by a worker")
     shown = ", ".join(
         f"{one.runs} of {one.agent} {one.version or 'without a version'}"
+        + (f" for a worker with the tool {one.tool}" if one.tool else "")
         for one in unserved[:_VERSIONS_NAMED]
     )
     more = len(unserved) - _VERSIONS_NAMED
-    others = f" and of {more} more versions" if more > 0 else ""
+    others = f" and {more} more such groups" if more > 0 else ""
     return Finding(
         "versions",
         "warning",
         f"active runs that no living worker goes on with: {shown}{others}",
-        "Start a worker with the code that serves them; or deploy their agent with another "
-        "on_version_change; `manage.py migrate_runs` shows each run.",
+        "Start a worker with the code that serves them, or with the tool; or deploy their agent "
+        "with another on_version_change; `manage.py migrate_runs` shows each run.",
     )
 
 

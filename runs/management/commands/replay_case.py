@@ -9,6 +9,7 @@ from pydantic_core import to_jsonable_python
 from runs.access import READ
 from runs.agents import get_agent
 from runs.cases import Replay, load_case, replay
+from runs.cases.effects import reading_only
 from runs.cases.shapes import Case
 from runs.cases.telling import say_count, tell
 from runs.deciders import Llm
@@ -39,7 +40,9 @@ class Command(KernelCommand):
         try:
             case = load_case(options["file"])
             _warn_of_costs(case, step=options["step"], llm=options["llm"])
-            replayed = replay(case, step=options["step"], llm=options["llm"])
+            # Also of threads that a decider leaves behind.
+            with reading_only():
+                replayed = replay(case, step=options["step"], llm=options["llm"])
         except RunsError as error:
             raise CommandError(bound_text(str(error)), returncode=NOT_COMPARED) from error
         if self.as_json:

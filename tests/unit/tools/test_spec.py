@@ -146,7 +146,30 @@ def test_without_an_intent_key_all_arguments_are_the_intent() -> None:
     one = spec.intent_values(spec.validate(GOOD))
     other = spec.intent_values(spec.validate({**GOOD, "urgent": True}))
     assert one != other
-    assert set(one) == set(spec.argument_names)
+    assert set(other) == set(spec.argument_names) - {"due", "at"}
+
+
+def test_an_argument_that_is_added_and_empty_makes_no_new_intent_of_an_old_one() -> None:
+    def make(act: Any) -> ToolSpec:
+        with isolated_registry():
+            tool(effect_type=EffectType.IDEMPOTENT_WRITE, name="pay")(act)
+        return act.spec  # type: ignore[no-any-return]
+
+    def pay(call: Call, amount: int) -> None: ...
+
+    def pay_with_more(
+        call: Call, amount: int, note: str = "", tags: tuple[str, ...] = (), fast: bool = False
+    ) -> None: ...
+
+    old, new = make(pay), make(pay_with_more)
+
+    def intent(spec: ToolSpec, **arguments: Any) -> dict[str, Any]:
+        return spec.intent_values(spec.validate(arguments))
+
+    assert intent(old, amount=1) == intent(new, amount=1) == intent(new, amount=1, note="")
+    assert intent(new, amount=1) != intent(new, amount=1, note="thanks")
+    assert intent(new, amount=1) != intent(new, amount=1, fast=True)
+    assert intent(new, amount=0) != intent(new, amount=1)
 
 
 def test_the_version_stays_when_only_the_description_changes() -> None:
