@@ -25,7 +25,8 @@ from runs.versions import (
 from tests.database.deploying import NAME, deploy, serve, start, stop
 from tests.database.gating import tamper
 from tests.database.kit import change, drive, let_pass, scripted_tool
-from tests.database.many import add_runs
+from tests.database.many import add_runs, add_watched
+from tests.database.measuring import measured
 from tools import Approve, NotSent
 from tools.registry import get_tool, isolated_registry
 
@@ -234,13 +235,13 @@ def test_looking_for_unserved_runs_asks_no_more_however_many_there_are() -> None
 
 
 def test_the_tools_of_calls_that_wait_are_found_without_reading_what_is_settled() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET enable_seqscan = off")
-        for statement in (unserved._TOOLS, unserved._COUNT_TOOLS):
-            values = {"tools": ["pay"], "agents": [], "versions": []}
-            cursor.execute(f"EXPLAIN {statement}", values)
-            assert "operation_waits" in str(cursor.fetchall())
-        cursor.execute("SET enable_seqscan = on")
+    add_watched(10_000)
+    change("ANALYZE runs_tooloperation")
+    with measured() as meter:
+        assert unserved.find_tools() == set()
+        assert unserved._count_tools({"pay"}, but=[]) == []
+    assert "runs_tooloperation" not in meter.whole_tables
+    assert meter.pages < 100
 
 
 def test_doctor_names_the_versions_that_nobody_serves() -> None:
