@@ -5,16 +5,14 @@ Told lives meet each fault once; Hypothesis mixes them with deaths, requests and
 For a long search: `AGENTOPS_LIVES=2000 python -m pytest tests/protocol/test_llm_programs.py -s`.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import methodcaller
 from typing import Literal
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule
 
 from runs.events import Name
 from runs.models import Handoff, LlmRequest
@@ -22,13 +20,11 @@ from runs.undecided import MAX_FAILURES, MOST_TRIES
 from tests.protocol.lives import Life
 from tests.protocol.llms import AWAY, INVALID, SAID, UNUSABLE
 from tests.protocol.programs import Program, programs
-
-LIVES = int(os.environ.get("AGENTOPS_LIVES", "0"))
+from tests.protocol.searching import LIVES, search
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(LIVES * 30 or 300)]
 
 EXAMPLES = 12
-MOVES = 10
 FAULTS = st.lists(st.sampled_from(SAID), min_size=1, max_size=4)
 
 
@@ -225,17 +221,6 @@ def test_no_life_of_an_llm_breaks_an_invariant() -> None:
             outcomes.update(asked.values_list("outcome", flat=True))
             outcomes.update(asked.filter(purpose="handoff").values_list("purpose", flat=True))
 
-    run_state_machine_as_test(
-        Told,
-        settings=settings(
-            max_examples=LIVES or EXAMPLES,
-            stateful_step_count=MOVES,
-            deadline=None,
-            derandomize=not LIVES,
-            # Shrinking takes many minutes: only who searches for long has them.
-            phases=[Phase.generate, Phase.shrink] if LIVES else [Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    search(Told, examples=EXAMPLES)
     print(outcomes)
     assert outcomes.keys() >= {"used", "unusable", "failed"}

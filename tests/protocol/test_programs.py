@@ -6,24 +6,19 @@ others. What may happen, and when it is checked, is in `lives.py`.
 For a long search: `AGENTOPS_LIVES=2000 python -m pytest tests/protocol/test_programs.py -s`.
 """
 
-import os
 from collections import Counter
 from operator import methodcaller
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from runs.events import Name
 from tests.protocol.lives import Life
 from tests.protocol.programs import Program
-
-LIVES = int(os.environ.get("AGENTOPS_LIVES", "0"))
+from tests.protocol.searching import LIVES, search
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(LIVES * 30 or 300)]
 
 EXAMPLES = 20
-MOVES = 10
 
 
 def start(*steps: object, **options: object) -> methodcaller:
@@ -181,17 +176,6 @@ def test_no_life_breaks_an_invariant() -> None:
             super().teardown()
             taken.update(self.taken)
 
-    run_state_machine_as_test(
-        Told,
-        settings=settings(
-            max_examples=LIVES or EXAMPLES,
-            stateful_step_count=MOVES,
-            deadline=None,
-            derandomize=not LIVES,
-            # Shrinking takes many minutes: only who searches for long has them.
-            phases=[Phase.generate, Phase.shrink] if LIVES else [Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    search(Told, examples=EXAMPLES)
     print(taken)
     assert taken.keys() >= {"SEND", "COMMIT", "WAIT"}, taken
