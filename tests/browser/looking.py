@@ -73,6 +73,29 @@ def shows_focus(element: Locator) -> Any:
     return element.evaluate(_SEEN_FOCUS)
 
 
+def follow(page: Page, leads_on: Locator) -> None:
+    """Clicks what leads to another page, and stands on that one.
+
+    A click returns before the browser leaves: whoever looks at once may see no document at all.
+    """
+    with page.expect_navigation():
+        leads_on.click()
+
+
+def look(page: Page, name: str) -> None:
+    """A page is neither too wide nor too faint on a phone and a desk, by night and by day."""
+    for device, size in (("phone", PHONE), ("desk", DESK)):
+        page.set_viewport_size(size)
+        for scheme in ("dark", "light"):
+            page.evaluate(
+                "on => document.documentElement.classList.toggle('dark', on)", scheme == "dark"
+            )
+            shown = f"{device}-{scheme}-{name}"
+            picture(page, shown)
+            assert too_wide(page) == [], shown
+            assert hard_to_read(page) == [], shown
+
+
 def picture(page: Page, name: str) -> None:
     """A screenshot for people, where BROWSER_SCREENSHOTS names a folder."""
     if folder := os.environ.get("BROWSER_SCREENSHOTS"):

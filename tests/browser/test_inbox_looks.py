@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from approvals.models import Verdict
 from runs.models import AgentRun, Approval
 from tests.browser.conftest import Hold, SignIn
-from tests.browser.looking import DESK, PHONE, hard_to_read, picture, shows_focus, too_wide
+from tests.browser.looking import follow, look, shows_focus
 from tests.database.approving import person, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
@@ -26,17 +26,7 @@ def test_every_page_fits_a_phone_and_a_desk_and_can_be_read_by_day_and_by_night(
     for name in _tour(page, hold):
         # Whoever likes it dark gets it so; the theme marks it at the page's root.
         assert page.evaluate("() => document.documentElement.classList.contains('dark')")
-        for device, size in (("phone", PHONE), ("desk", DESK)):
-            page.set_viewport_size(size)
-            for scheme in ("dark", "light"):
-                is_dark = scheme == "dark"
-                page.evaluate(
-                    "on => document.documentElement.classList.toggle('dark', on)", is_dark
-                )
-                shown = f"{device}-{scheme}-{name}"
-                picture(page, shown)
-                assert too_wide(page) == [], shown
-                assert hard_to_read(page) == [], shown
+        look(page, name)
 
 
 def _tour(page: Page, hold: Hold) -> Iterator[str]:
@@ -49,19 +39,19 @@ def _tour(page: Page, hold: Hold) -> Iterator[str]:
     first, second, third = (pending(run) for run in runs)
     page.goto(address(first))
     yield "request"
-    page.get_by_role("link", name="Propose changes").click()
+    follow(page, page.get_by_role("link", name="Propose changes"))
     yield "propose"
     page.get_by_label("amount").fill("much")
-    page.get_by_role("button", name="Propose").click()
+    follow(page, page.get_by_role("button", name="Propose"))
     yield "propose-refused"
     page.goto(f"/admin/runs/approval/batch/?pick={second.pk}&pick={third.pk}")
     yield "batch"
     say(second, person(), "deny", reason=LONG)
-    page.get_by_role("button", name="Approve these 2").click()
+    follow(page, page.get_by_role("button", name="Approve these 2"))
     yield "batch-results"
     page.goto(address(first))
     say(first, person(), "deny", reason=LONG)
-    page.get_by_role("button", name="Approve").click()
+    follow(page, page.get_by_role("button", name="Approve"))
     yield "request-stale"
     page.goto("/admin/runs/approval/?show=all")
     yield "inbox-all"

@@ -5,7 +5,7 @@ from django.urls import reverse
 
 from runs.models import Handoff, LlmRequest
 from tests.browser.conftest import SignIn
-from tests.browser.looking import DESK, PHONE, hard_to_read, picture, too_wide
+from tests.browser.looking import look
 from tests.database.admin_pages import Start, define_tools, finished_run, page_of, person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
@@ -45,13 +45,4 @@ def test_every_page_fits_a_phone_and_a_desk_and_can_be_read_by_day_and_by_night(
         page.goto(address)
         for summary in page.locator(".ao-table summary").all():
             summary.click()
-        for device, size in (("phone", PHONE), ("desk", DESK)):
-            page.set_viewport_size(size)
-            for scheme in ("dark", "light"):
-                page.evaluate(
-                    "on => document.documentElement.classList.toggle('dark', on)", scheme == "dark"
-                )
-                shown = f"llm-{device}-{scheme}-{name}"
-                picture(page, shown)
-                assert too_wide(page) == [], shown
-                assert hard_to_read(page) == [], shown
+        look(page, f"llm-{name}")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from runs import Ask, Context, Decision, Finish
 from runs.models import AgentRun, Question
 from tests.browser.conftest import SignIn, go_on
-from tests.browser.looking import DESK, PHONE, hard_to_read, picture, shows_focus, too_wide
+from tests.browser.looking import PHONE, look, picture, shows_focus, too_wide
 from tests.database.asking import Start, answerer, end, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
@@ -138,17 +138,7 @@ def test_pages_of_questions_can_be_read_by_day_and_by_night(start: Start, sign_i
     }
     for name, go in stations.items():
         go()
-        for device, size in (("phone", PHONE), ("desk", DESK)):
-            page.set_viewport_size(size)
-            for scheme in ("dark", "light"):
-                is_dark = scheme == "dark"
-                page.evaluate(
-                    "on => document.documentElement.classList.toggle('dark', on)", is_dark
-                )
-                shown = f"{device}-{scheme}-{name}"
-                picture(page, shown)
-                assert too_wide(page) == [], shown
-                assert hard_to_read(page) == [], shown
+        look(page, name)
 
 
 def test_a_question_is_answered_with_the_keyboard_alone(start: Start, sign_in: SignIn) -> None:

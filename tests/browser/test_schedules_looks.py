@@ -12,7 +12,7 @@ from runs.agents import forget_agents
 from runs.models import Schedule
 from runs.schedules import run_once
 from tests.browser.conftest import SignIn
-from tests.browser.looking import DESK, PHONE, hard_to_read, picture, too_wide
+from tests.browser.looking import follow, look
 from tests.database.admin_pages import person
 from tests.database.scheduling import reporter, schedule
 
@@ -33,16 +33,7 @@ def test_every_page_fits_a_phone_and_a_desk_and_can_be_read_by_day_and_by_night(
 ) -> None:
     page = sign_in(keeper, color_scheme="dark")
     for name in _tour(page):
-        for device, size in (("phone", PHONE), ("desk", DESK)):
-            page.set_viewport_size(size)
-            for scheme in ("dark", "light"):
-                page.evaluate(
-                    "on => document.documentElement.classList.toggle('dark', on)", scheme == "dark"
-                )
-                shown = f"schedules-{device}-{scheme}-{name}"
-                picture(page, shown)
-                assert too_wide(page) == [], shown
-                assert hard_to_read(page) == [], shown
+        look(page, f"schedules-{name}")
 
 
 def test_the_form_previews_and_keeps_what_was_typed(sign_in: SignIn, keeper: User) -> None:
@@ -74,13 +65,13 @@ def _tour(page: Page) -> Iterator[str]:
     run_once(now + timedelta(seconds=1))
     page.goto("/admin/runs/schedule/")
     yield "list"
-    page.get_by_role("link", name="a" * 60).click()
+    follow(page, page.get_by_role("link", name="a" * 60))
     yield "page"
-    page.get_by_role("link", name="Delete…").click()
+    follow(page, page.get_by_role("link", name="Delete…"))
     yield "delete"
     page.goto("/admin/runs/schedule/write/")
     yield "form"
     page.get_by_label("Cron expression").fill("61 2 * * *")
     page.get_by_label("Input").fill(LONG)
-    page.get_by_role("button", name="Show the next starts").click()
+    follow(page, page.get_by_role("button", name="Show the next starts"))
     yield "form-refused"
