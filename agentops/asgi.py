@@ -10,8 +10,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # Files are read in a thread; Django says of each one that it was not asynchronous.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
 
-application = get_asgi_application()
+_django = get_asgi_application()
 
 from agentops.checks import require_sound  # noqa: E402  after Django is set up
+from agentops.web import Web  # noqa: E402
 
 require_sound()
+
+application = Web(_django)

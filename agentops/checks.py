@@ -46,6 +46,9 @@ _NUMBERS: Final = {
     "AGENTOPS_WORKER_CONCURRENCY": Bounds(
         1, 256, "each thread may hold a database connection", whole=True
     ),
+    "AGENTOPS_GATEWAY_CONCURRENCY": Bounds(
+        0, 256, "each call may hold a database connection; 0 leaves them to the workers", whole=True
+    ),
     "PORT": Bounds(1, 65_535, "a TCP port", whole=True),
     "FLOWER_PORT": Bounds(1, 65_535, "a TCP port", whole=True),
     notifications.PORT: Bounds(1, 65_535, "a TCP port", whole=True),

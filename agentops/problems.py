@@ -25,6 +25,7 @@ from rest_framework.views import set_rollback
 
 from approvals import errors as approvals
 from runs import errors as runs
+from runs.gateway import errors as gateway
 from runs.requests import InvalidRequest, MalformedJson, TooLarge
 from runs.shapes import FieldProblem, Problem
 from tools import errors as tools
@@ -92,6 +93,19 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     runs.KeyReused: Kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "key-reused", "The key names another request"
     ),
+    gateway.CallInFlight: Kind(
+        HTTPStatus.CONFLICT,
+        "call-in-flight",
+        "The first request is in flight",
+        {"Retry-After": "1"},
+    ),
+    gateway.ActionReused: Kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "action-reused", "The action is another call"
+    ),
+    gateway.KeyForgotten: Kind(HTTPStatus.GONE, "key-forgotten", "The key is too old"),
+    gateway.NotExternal: Kind(HTTPStatus.CONFLICT, "not-external", "Its agent decides for itself"),
+    gateway.PolicyRefuses: Kind(HTTPStatus.FORBIDDEN, "policy-refuses", "Policy refuses the call"),
+    gateway.CallInvalid: Kind(HTTPStatus.BAD_REQUEST, "call-invalid", "The call cannot be made"),
     runs.UnknownSchedule: Kind(HTTPStatus.NOT_FOUND, "unknown-schedule", "No such schedule"),
     InvalidRequest: Kind(HTTPStatus.BAD_REQUEST, "invalid-request", "The body does not fit"),
     MalformedJson: Kind(HTTPStatus.BAD_REQUEST, "malformed-json", "The body is no JSON"),
@@ -191,6 +205,8 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
             | approvals.UnfitAnswer(problems=problems)
         ):
             about = _first_of([FieldProblem(**vars(one)) for one in problems])
+        case gateway.GatewayError():
+            about = {"field": error.field, "value": error.value, "fix": error.fix}
         case runs.InvalidInput() | tools.InvalidPayload():
             about = {"field": error.field, "value": error.value, "fix": error.fix}
         case approvals.ApprovalError():

@@ -41,6 +41,9 @@ AGENTOPS_LLM = _env("AGENTOPS_LLM", "")
 AGENTOPS_LEASE_SECONDS = _number("AGENTOPS_LEASE_SECONDS", 30.0)
 AGENTOPS_SWEEP_SECONDS = _number("AGENTOPS_SWEEP_SECONDS", 1.0)
 AGENTOPS_WORKER_CONCURRENCY = int(_number("AGENTOPS_WORKER_CONCURRENCY", 8))
+# How many calls of other people's agents each web process carries out itself; 0 leaves all of
+# them to the workers.
+AGENTOPS_GATEWAY_CONCURRENCY = int(_number("AGENTOPS_GATEWAY_CONCURRENCY", 16))
 AGENTOPS_PAYLOAD_BYTES = 256 * 1024
 PORT = int(_number("PORT", 8000))
 FLOWER_PORT = int(_number("FLOWER_PORT", 5555))
@@ -164,7 +167,11 @@ def _database(url: str) -> dict[str, Any]:
         "OPTIONS": {
             **given,
             "options": f"{given.get('options', '')} {options}".strip(),
-            "pool": {"min_size": 1, "max_size": AGENTOPS_WORKER_CONCURRENCY + 8, "timeout": 10},
+            "pool": {
+                "min_size": 1,
+                "max_size": max(AGENTOPS_WORKER_CONCURRENCY, AGENTOPS_GATEWAY_CONCURRENCY) + 8,
+                "timeout": 10,
+            },
             # The commit door sends the same few statements again and again.
             "prepare_threshold": 3,
         },

@@ -17,7 +17,8 @@ from typing import Final
 from django.contrib.auth.models import User
 
 from agentops.models import NAME, ApiToken
-from runs.access import SCOPES
+from runs.access import CALL_PREFIX, SCOPES
+from tools.registry import all_tools
 
 PREFIX_BYTES: Final = 4
 SECRET_BYTES: Final = 32
@@ -65,7 +66,7 @@ def issue_token(
     if not scopes:
         raise NoScope
     for scope in scopes:
-        if scope not in SCOPES:
+        if scope not in SCOPES and not _names_a_tool(scope):
             raise UnknownScope(scope)
     for label in (name, user.get_username()):
         if not (0 < len(label) <= NAME and label.isprintable()):
@@ -81,6 +82,10 @@ def issue_token(
         expires_at=expires_at,
     )
     return Issued(row=row, secret=secret)
+
+
+def _names_a_tool(scope: str) -> bool:
+    return scope in {f"{CALL_PREFIX}{spec.name}" for spec in all_tools()}
 
 
 def digest_of(secret: str) -> str:

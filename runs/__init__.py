@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from runs.agents import Agent, Budget, LlmLimits
     from runs.context import Context, Observed, Received
-    from runs.deciders import Llm, Script
+    from runs.deciders import External, Llm, Script
     from runs.decisions import (
         Ask,
         CallTools,
@@ -34,6 +34,7 @@ _HOME = {
     "Decision": "decisions",
     "Delegate": "decisions",
     "DelegateAll": "decisions",
+    "External": "deciders",
     "Fail": "decisions",
     "Finish": "decisions",
     "Llm": "deciders",
@@ -56,6 +57,7 @@ __all__ = [
     "Decision",
     "Delegate",
     "DelegateAll",
+    "External",
     "Fail",
     "Finish",
     "Llm",

@@ -19,6 +19,9 @@ APPROVALS_DECIDE: Final = "approvals:decide"
 QUESTIONS_ANSWER: Final = "questions:answer"
 POLICIES_WRITE: Final = "policies:write"
 SCHEDULES_WRITE: Final = "schedules:write"
+# One scope for each tool, and one for all; the prefix alone asks for any of them.
+CALL_PREFIX: Final = "operations:call:"
+CALL_EVERY_TOOL: Final = f"{CALL_PREFIX}*"
 # Every scope that exists, with what it allows.
 SCOPES: Final = {
     READ: "see runs, operations, agents and tools",
@@ -28,6 +31,7 @@ SCOPES: Final = {
     APPROVALS_DECIDE: "sign or refuse actions, and propose changes to them",
     QUESTIONS_ANSWER: "answer what agents ask people",
     POLICIES_WRITE: "edit policies, stop sending and resume it",
+    CALL_EVERY_TOOL: "call every tool through the gateway; with a tool's name for *, that one",
     SCHEDULES_WRITE: "save schedules, enable, disable and delete them, and start one now",
 }
 
@@ -36,17 +40,36 @@ SCOPES: Final = {
 class Actor:
     """A token, a user or the command line. `name` is what the journal shows.
 
-    `user_id` is the person, whatever name or entry point they come by; None for nobody.
+    `user_id` is the person, whatever name or entry point they come by; None for nobody. `token`
+    is the id of the API token that was shown, which stays the same when its secret is changed.
     """
 
     name: str
     scopes: frozenset[str]
     user_id: int | None = None
+    token: int | None = None
 
     def require(self, scope: str) -> None:
         """Raise `NotPermitted` unless the actor has `scope`."""
-        if scope not in self.scopes:
+        if not self.may(scope):
             raise NotPermitted(actor=self.name, scope=scope)
+
+    def may(self, scope: str) -> bool:
+        """Whether the actor has `scope`; with `CALL_PREFIX` alone, whether it may call any tool."""
+        if scope in self.scopes:
+            return True
+        if scope == CALL_PREFIX:
+            return any(one.startswith(CALL_PREFIX) for one in self.scopes)
+        return scope.startswith(CALL_PREFIX) and CALL_EVERY_TOOL in self.scopes
+
+    def may_call(self, tool: str) -> bool:
+        """Whether the actor may call this tool through the gateway."""
+        return self.may(f"{CALL_PREFIX}{tool}")
+
+    @property
+    def keys(self) -> str:
+        """Whose idempotency keys the actor's are: no two tokens share them."""
+        return f"token:{self.token}" if self.token is not None else f"user:{self.name}"
 
 
 def operator(name: str = "command line") -> Actor:

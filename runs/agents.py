@@ -17,13 +17,13 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from runs.deciders import Llm, Script
+from runs.deciders import External, Llm, Script
 from runs.errors import UnknownAgent
 from tools.declarations import Limits, Rate, in_order
 from tools.errors import UnknownTool
-from tools.registry import get_tool
+from tools.registry import all_tools, get_tool
 
-Decider = Script | Llm | Callable[..., Any]
+Decider = Script | Llm | External | Callable[..., Any]
 # The tool of `runs.tools` with which an llm reads what it was shown in part.
 READ_RESULT: Final = "read_result"
 
@@ -113,13 +113,21 @@ class Agent:
                 return "script"
             case Llm() as llm:
                 return f"llm {llm.name}"
+            case External():
+                return "external"
             case _:
                 return f"function {getattr(self.decider, '__qualname__', 'decider')}"
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
         """What its decisions may call: its tools, and what every llm may read with."""
-        return (*self.tools, READ_RESULT) if isinstance(self.decider, Llm) else self.tools
+        match self.decider:
+            case Llm():
+                return (*self.tools, READ_RESULT)
+            case External(any_tool=True):
+                return tuple(spec.name for spec in all_tools() if spec.name != READ_RESULT)
+            case _:
+                return self.tools
 
     @property
     def version(self) -> str:
@@ -143,6 +151,10 @@ class DuplicateAgent(Exception):
 
 _AGENTS: Final[dict[str, Agent]] = {}
 _VERSIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {}
+
+
+# Who calls through the gateway and is no agent of anybody's here.
+EXTERNAL: Final = "external"
 
 
 def get_agent(name: str) -> Agent:
@@ -193,7 +205,10 @@ def _content_of(agent: Agent) -> dict[str, Any]:
 
 
 def _tool_versions(agent: Agent) -> dict[str, str]:
-    versions = {}
+    versions: dict[str, str] = {}
+    if isinstance(agent.decider, External) and agent.decider.any_tool:
+        # It decides nothing by them, and is no other agent for each tool that is added.
+        return versions
     for name in agent.allowed_tools:
         try:
             versions[name] = get_tool(name).version
@@ -203,10 +218,13 @@ def _tool_versions(agent: Agent) -> dict[str, str]:
 
 
 def _read_source(decider: Decider) -> str:
-    if isinstance(decider, Script | Llm):
+    if isinstance(decider, Script | Llm | External):
         return ""
     try:
         return inspect.getsource(decider)
     except (OSError, TypeError):
         # Built at run time: its qualified name is all there is.
         return repr(getattr(decider, "__qualname__", type(decider)))
+
+
+Agent(name=EXTERNAL, decider=External(any_tool=True), repeats_allowed=50)

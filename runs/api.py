@@ -22,7 +22,7 @@ from runs.presenting import (
     present_runs,
     present_tool,
 )
-from runs.queries import find_operations, find_runs, get_operation, get_run, parse_label
+from runs.queries import find_runs, get_operation, get_run, parse_label
 from runs.requests import Query, Resolve, StartRun, read_body
 from runs.resolution import resolve_operation
 from runs.rest import (
@@ -35,7 +35,7 @@ from runs.rest import (
     page_links,
     problems,
 )
-from runs.state import OperationStatus, RunState
+from runs.state import RunState
 from runs.timeline import PAGE_SIZE as TIMELINE_PAGE_SIZE
 from runs.timeline import read_timeline
 from tools.registry import all_tools
@@ -138,51 +138,6 @@ class TimelineView(KernelView):
             size=query.page_size(TIMELINE_PAGE_SIZE),
         )
         return answer(shapes.TimelinePage(**page_links(request, page), results=list(page.items)))
-
-
-class OperationsView(KernelView):
-    """Look for operations."""
-
-    scopes = {"GET": READ}
-
-    @extend_schema(
-        operation_id="operations_list",
-        parameters=[
-            OpenApiParameter("status", str, enum=[str(status) for status in OperationStatus]),
-            OpenApiParameter("run", OpenApiTypes.UUID),
-            OpenApiParameter("tool", str),
-            CURSOR,
-            SIZE,
-        ],
-        responses={200: shapes.OperationPage, **problems(400)},
-    )
-    def get(self, request: Request) -> Response:
-        """List operations, newest first."""
-        query = Query(request, known=("status", "run", "tool"))
-        found = find_operations(
-            status=query.text("status"), run=query.text("run"), tool=query.text("tool")
-        )
-        page = read_newest_first(
-            found, cursor=query.text("cursor"), size=query.page_size(PAGE_SIZE)
-        )
-        results = [present_operation(operation) for operation in page.items]
-        return answer(shapes.OperationPage(**page_links(request, page), results=results))
-
-
-class OperationView(KernelView):
-    """One operation."""
-
-    scopes = {"GET": READ}
-
-    @extend_schema(
-        operation_id="operations_retrieve",
-        parameters=[_OPERATION_ID],
-        responses={200: shapes.Operation, **problems(404)},
-    )
-    def get(self, request: Request, operation_id: str) -> Response:
-        """Show an operation with everything learned about it."""
-        Query(request, known=())
-        return answer(present_operation(get_operation(operation_id)))
 
 
 class ResolveView(KernelView):

@@ -49,6 +49,8 @@ class NewDecision:
     policy_version: str = ""
     # Not written: what the run's count of failures was before this decision was planned.
     failures_before: int = 0
+    # Nor these: the ids of its operations, where whoever called gave them.
+    operation_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class Change:
     spent_approvals: set[UUID] = field(default_factory=set)
     # Given back, because the send that spent them provably did not leave.
     returned_approvals: set[UUID] = field(default_factory=set)
+    # Gateway calls that the decision of this change is about.
+    taken_calls: list[int] = field(default_factory=list)
     new_wait: NewWait | None = None
     ended_wait: EndedWait | None = None
     new_question: NewQuestion | None = None

@@ -12,6 +12,7 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, assert_never, get_args
 
 from django.conf import settings
@@ -57,6 +58,18 @@ class Script:
 
     def __init__(self, *entries: ToolCall | Decision) -> None:
         object.__setattr__(self, "entries", tuple(entries))
+
+
+@dataclass(frozen=True)
+class External:
+    """The agent runs elsewhere: what it calls through the gateway is what is decided.
+
+    With `any_tool` it may call every tool that is registered, whatever its agent names. A run
+    whose agent has not been heard of for `idle` ends as failed.
+    """
+
+    any_tool: bool = False
+    idle: timedelta = timedelta(days=30)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +178,8 @@ def ask(decider: Any, context: Context) -> Decision:
             return _read_script(decider, context)
         case Llm():
             raise DeciderUnavailable(decider=f"llm {decider.name}", why="asked by runs.llm alone")
+        case External():
+            raise DeciderUnavailable(decider="external", why="its calls come through the gateway")
         case _:
             answer = decider(context)
             if inspect.isawaitable(answer):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, assert_never
 
-from runs import budgets, deciders, decisions, events, flow
+from runs import budgets, deciders, decisions, events, external, flow
 from runs.agents import Agent
 from runs.canonical import build_context
 from runs.change import Change, NewDecision
@@ -61,6 +61,10 @@ class Versions:
 
 
 NO_LLM: Final = Versions()
+# Columns of the run that are set before there is a decision.
+_BEFORE_DECISION: Final = frozenset(
+    {"spent_steps", "spent_tokens", "spent_cost_usd", "step_number", "setbacks", "agent_version"}
+)
 
 
 def decide(work: Work, agent: Agent, *, may_hand_off: bool = True) -> bool:
@@ -105,6 +109,20 @@ def decide(work: Work, agent: Agent, *, may_hand_off: bool = True) -> bool:
     return True
 
 
+def decide_called(work: Work, agent: Agent) -> None:
+    """Plan what an agent that runs elsewhere asked for as the decision of this step.
+
+    Nothing has to be reserved or asked, so the step may be opened by the same commit.
+    """
+    if work.change.close_step:
+        # What came before it is not the same step's.
+        work.commit()
+    decision, ids, taken = external.decide_called(work, agent)
+    work.change.taken_calls = taken
+    body = decisions.encode(decision)
+    _record(work, agent, decision, body, holders={}, versions=NO_LLM, ids=ids)
+
+
 def decide_correction(
     work: Work, target: ToolOperation, call: ToolCall, *, agent: Agent | None
 ) -> None:
@@ -129,8 +147,9 @@ def _record(
     *,
     holders: Mapping[str, str],
     versions: Versions,
+    ids: tuple[str, ...] = (),
 ) -> None:
-    """Plan the decision's row and its operations; `holders` as in `plan_operations`."""
+    """Plan the decision's row and its operations; `holders` and `ids` as in `plan_operations`."""
     failures = work.failures
     _plan_decision(
         work,
@@ -139,10 +158,13 @@ def _record(
         decider=agent.decider_name,
         agent_version=agent.version,
         versions=versions,
+        ids=ids,
     )
     match decision:
         case CallTools(calls=calls):
-            work.operations = plan_operations(work, agent=agent, calls=calls, holders=holders)
+            work.operations = plan_operations(
+                work, agent=agent, calls=calls, holders=holders, ids=ids
+            )
         case Delegate():
             work.operations = plan_children(work, [decision])
         case DelegateAll(children=children):
@@ -151,8 +173,8 @@ def _record(
             work.operations = []
         case _ as never:
             assert_never(never)
-    # A person's no is an answer, and no failure to decide.
-    refused = any(
+    # A person's no is an answer, and no failure to decide. Who decides elsewhere is told by itself.
+    refused = not external.is_external(agent) and any(
         operation.status == OperationStatus.CANCELLED and operation.never_sent != NeverSent.DENIED
         for operation in work.operations
     )
@@ -167,6 +189,7 @@ def _plan_decision(
     decider: str,
     agent_version: str,
     versions: Versions = NO_LLM,
+    ids: tuple[str, ...] = (),
 ) -> None:
     work.decision = decision
     work.parked = None
@@ -180,6 +203,7 @@ def _plan_decision(
         llm_version=versions.llm,
         policy_version=str(work.policy_generation),
         failures_before=work.failures,
+        operation_ids=ids,
     )
     work.move(RunEvent.RECORD_DECISION)
 
@@ -251,13 +275,29 @@ def plan_again(work: Work, agent: Agent) -> None:
     assert recorded is not None, "new operations are written with their decision"
     holders = find_holders(operation.holds_intent for operation in work.operations)
     assert work.decision is not None, "it was planned before"
-    # What the decision took is what it is, whatever its calls come to.
-    taken = {name: value for name, value in work.change.run.items() if name.startswith("spent_")}
-    work.change = Change(llm_requests=work.change.llm_requests, run=taken)
+    # What came before the decision, and what that took, is what it is, whatever its calls come to.
+    before = work.change
+    events_before = [edge.event for edge in before.edges]
+    work.change = Change(
+        edges=before.edges[: events_before.index(RunEvent.RECORD_DECISION)],
+        run={name: value for name, value in before.run.items() if name in _BEFORE_DECISION},
+        open_step=before.open_step,
+        open_attempt=before.open_attempt,
+        llm_requests=before.llm_requests,
+        taken_calls=before.taken_calls,
+    )
     work.state = RunState.DECIDING
     work.failures = recorded.failures_before
     versions = Versions(prompt=recorded.prompt_version, llm=recorded.llm_version)
-    _record(work, agent, work.decision, recorded.body, holders=holders, versions=versions)
+    _record(
+        work,
+        agent,
+        work.decision,
+        recorded.body,
+        holders=holders,
+        versions=versions,
+        ids=recorded.operation_ids,
+    )
 
 
 def _ask(agent: Agent, context: Context) -> tuple[Decision, dict[str, Any]]:

@@ -25,11 +25,12 @@ from runs.breaker import trip_loop, trip_poison
 from runs.built_in import is_built_in
 from runs.change import Change
 from runs.commit import BROKEN
-from runs.deciding import decide, decide_correction, plan_again
+from runs.deciding import decide, decide_called, decide_correction, plan_again
 from runs.delegation import start_children
 from runs.endings import cancel, end_compensating
 from runs.errors import IntentTaken, LeaseLost, SignatureGone, UndecodableDecision
 from runs.evidence import find_proof
+from runs.external import has_next, is_external
 from runs.gate import find_approval, follow_verdict, put_off_for_sender
 from runs.intents import is_replay, replay
 from runs.late import keep_as_late_evidence
@@ -172,6 +173,9 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
         is_to_decide = work.saga is None and work.state in (RunState.READY, RunState.DECIDING)
         if is_to_decide and agent is not None and not adopt_or_leave(work, agent):
             return None
+        is_between = work.state is RunState.READY and work.saga is None
+        if is_between and agent is not None and is_external(agent) and not has_next(work, agent):
+            return None
         if work.state is RunState.READY:
             open_step(work)
         # The decision of the step that closed is not the next one's.
@@ -200,6 +204,9 @@ def _decide(work: Work, agent: Agent | None) -> bool:
     """Record what is done next. False when the run was given back, or has ended."""
     if work.saga is None:
         assert agent is not None, "a run whose agent is not known here was given back"
+        if is_external(agent):
+            decide_called(work, agent)
+            return True
         return decide(work, agent)
     match find_next(work):
         case None:

@@ -30,6 +30,7 @@ class Name(StrEnum):
     INCIDENT = "incident"
     HINT_LOST = "hint_lost"
     RUN_RELEASED = "run_released"
+    OPERATION_STANDS = "operation_stands"
 
 
 @dataclass(frozen=True)

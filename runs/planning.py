@@ -50,17 +50,26 @@ def operation_id(*, run_id: UUID, step_number: int, logical_action: str) -> str:
 
 
 def plan_operations(
-    work: Work, *, agent: Agent, calls: Sequence[ToolCall], holders: Mapping[str, str]
+    work: Work,
+    *,
+    agent: Agent,
+    calls: Sequence[ToolCall],
+    holders: Mapping[str, str],
+    ids: Sequence[str] = (),
 ) -> list[ToolOperation]:
     """Plan the operations of a decision's calls, in order.
 
-    `holders` are the operations that are known to hold an intent, by its name. Whoever
-    holds one without being named there makes the commit raise `IntentTaken`.
+    `ids` are theirs, where whoever called gave them. `holders` are the operations that are known
+    to hold an intent, by its name. Whoever holds one without being named there makes the commit
+    raise `IntentTaken`.
     """
     taken = dict(holders)
     planned = []
     for ordinal, call in enumerate(calls):
-        operation = _plan(work, agent=agent, ordinal=ordinal, call=call, taken=taken)
+        operation = name_operation(work, tool=call.tool, ordinal=ordinal, revision=0)
+        if ids:
+            operation.id = operation.idempotency_key = ids[ordinal]
+        _plan(work, operation, agent=agent, call=call, taken=taken)
         if operation.holds_intent is not None:
             taken[operation.holds_intent] = operation.id
         planned.append(operation)
@@ -79,10 +88,14 @@ def tool_versions(calls: Sequence[ToolCall]) -> dict[str, str]:
 
 
 def _plan(
-    work: Work, *, agent: Agent, ordinal: int, call: ToolCall, taken: Mapping[str, str]
+    work: Work,
+    operation: ToolOperation,
+    *,
+    agent: Agent,
+    call: ToolCall,
+    taken: Mapping[str, str],
 ) -> ToolOperation:
     """One operation: intended, held for a signature, a repeat, or refused."""
-    operation = name_operation(work, tool=call.tool, ordinal=ordinal, revision=0)
     operation.arguments = dict(call.arguments)
     try:
         spec = get_tool(call.tool)
@@ -218,7 +231,6 @@ def name_operation(work: Work, *, tool: str, ordinal: int, revision: int) -> Too
     operation = ToolOperation(
         id=operation_id(run_id=work.run_id, step_number=work.step_number, logical_action=action),
         run_id=work.run_id,
-        step_id=work.open_step_id,
         step_number=work.step_number,
         ordinal=ordinal,
         revision=revision,
@@ -227,6 +239,9 @@ def name_operation(work: Work, *, tool: str, ordinal: int, revision: int) -> Too
         sensitive=[],
     )
     operation.idempotency_key = operation.id
+    if work.step_id is not None:
+        # Not yet, where its step is opened by the very same commit.
+        operation.step_id = work.step_id
     return operation
 
 

@@ -17,12 +17,22 @@ from runs import shapes
 from runs.agents import Agent
 from runs.budgets import limits_of
 from runs.deciders import Llm, name_of
-from runs.models import AgentRun, Incident, Signal, ToolObservation, ToolOperation, Wait
+from runs.models import (
+    AgentRun,
+    GatewayCall,
+    Incident,
+    Signal,
+    ToolObservation,
+    ToolOperation,
+    Wait,
+)
 from runs.resuming import budget_of
 from runs.sensitive import names_of_operation, names_of_runs, without_secrets
 from runs.state import OperationStatus, RunState
 from tools import Approve, EffectType
+from tools.errors import UnknownTool
 from tools.redaction import redact, scrub
+from tools.registry import get_tool
 from tools.spec import ToolSpec
 
 
@@ -119,6 +129,48 @@ def present_operation(operation: ToolOperation) -> shapes.Operation:
         compensated_by=[one.id for one in operation.compensated_by.all()],
         observations=[_present_observation(one, operation, hidden=hidden) for one in seen],
         incidents=[shapes.Incident(**_facts_of_incident(one, operation)) for one in incidents],
+    )
+
+
+def present_call(call: GatewayCall) -> shapes.Operation:
+    """A call that its run has not taken up yet, as the operation that it will be."""
+    try:
+        spec: ToolSpec | None = get_tool(call.tool)
+    except UnknownTool:
+        spec = None
+    assert call.run_id is not None, "a call that was not taken up has its run"
+    return shapes.Operation(
+        operation_id=str(call.operation_id),
+        run=call.run_id,
+        step_number=0,
+        tool=call.tool,
+        tool_version=spec.version if spec else None,
+        effect_type=spec.effect_type if spec else None,
+        status=OperationStatus.PREPARED,
+        arguments=redact(call.arguments or {}, spec.sensitive if spec else ()),
+        idempotency_key=str(call.operation_id),
+        intent=None,
+        provider=spec.provider_name if spec else None,
+        account=spec.account if spec else None,
+        fence_token=0,
+        attempts=0,
+        external_ref=None,
+        result=None,
+        error=None,
+        never_sent=None,
+        revision=0,
+        policy=None,
+        policy_rule=None,
+        approval=None,
+        unknown_since=None,
+        next_reconcile_at=None,
+        may_be_in_flight=False,
+        settles_at=None,
+        repeats=None,
+        compensates=None,
+        compensated_by=[],
+        observations=[],
+        incidents=[],
     )
 
 

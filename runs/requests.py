@@ -70,6 +70,60 @@ class StartRun(BaseModel):
     )
 
 
+class CallOperation(BaseModel):
+    """The body of `POST operations/`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tool: str = Field(max_length=100, description="a name from `GET tools/`")
+    arguments: dict[str, Any] = Field(description="as the tool's schema has them")
+    run: str | None = Field(
+        default=None, description="a run of an external agent; without one the call is its own run"
+    )
+    thread: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="your own name of a run, which is started where there is none",
+    )
+    step: int | None = Field(
+        default=None, ge=0, le=2**31 - 1, description="the step in your agent's own counting"
+    )
+    action: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="names the call within the step: with the run it names the operation",
+    )
+    agent: str | None = Field(
+        default=None, max_length=100, description="the external agent to act for; `external`"
+    )
+    rationale: str = Field(
+        default="", max_length=4_000, description="why, for whoever has to approve it"
+    )
+    wait_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        le=60,
+        allow_inf_nan=False,
+        description="wait so long for the call to be settled; without it, until it is settled or "
+        "known to take long",
+    )
+
+
+class Finish(BaseModel):
+    """The body of `POST runs/{run_id}/finish/`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    result: Any = Field(default=None, description="any JSON value: what the run came to")
+    error: str = Field(
+        default="",
+        max_length=TEXT_LIMIT,
+        description="why it did not reach its goal; it fails then",
+    )
+
+
 class Resolve(BaseModel):
     """The body of `POST operations/{operation_id}/resolve/`."""
 
@@ -188,6 +242,23 @@ class Query:
                 raise InvalidInput(
                     field=name, value=ascii(given[:SHOWN]), fix="Write true or false."
                 )
+
+    def seconds(self, name: str, *, most: float) -> float:
+        """A number of seconds from 0 to `most`; 0 without it. Raises InvalidInput."""
+        given = self.text(name)
+        if given is None:
+            return 0.0
+        try:
+            seconds = float(given[:20])
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= most:
+            raise InvalidInput(
+                field=name,
+                value=ascii(given[:SHOWN]),
+                fix=f"Give a number of seconds from 0 to {most:g}.",
+            )
+        return seconds
 
     def page_size(self, default: int) -> int:
         """How many items a page may have. Raises InvalidInput."""

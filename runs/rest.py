@@ -47,7 +47,8 @@ class OnlyJson(BaseContentNegotiation):
 class KernelView(APIView):
     """A view of this API. `scopes` names what each method needs."""
 
-    scopes: ClassVar[Mapping[str, str]] = {}
+    # Of several scopes, any one will do.
+    scopes: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
     http_method_names = ["get", "post", "head"]
     content_negotiation_class = OnlyJson
     parser_classes = (JsonBody,)

@@ -95,12 +95,14 @@ def check_request(request: dict[str, Any], *, key: str | None) -> dict[str, Any]
     return request
 
 
-def insert_run(run: AgentRun, *, actor: Actor) -> None:
-    """Write a run that is due now, with the first row of its journal, and hint at it."""
+def insert_run(run: AgentRun, *, actor: Actor, hints: bool = True) -> None:
+    """Write a run that is due now, with the first row of its journal, and hint at it unless the
+    caller sees to it that somebody comes."""
     run.wake_at = run.sweep_at = Now()
     run.save(force_insert=True)
     add_edge(run, RunEvent.CREATE, RunState.READY, actor=actor)
-    hint_after_commit(run.id)
+    if hints:
+        hint_after_commit(run.id)
 
 
 def replay(run: AgentRun, error: IntegrityError | OperationalError) -> Started:

@@ -75,12 +75,16 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
             parts.append(_LOSE_ATTEMPT)
         parts.append(_OPEN_ATTEMPT if change.open_step is not None else _REOPEN_ATTEMPT)
         attempt_from = "(SELECT id FROM attempted)"
+    step = "%(step)s::bigint"
+    if change.open_step is not None and not change.close_step:
+        # Opened and decided in one: where nobody had to be asked in between.
+        step = "(SELECT id FROM opened)"
     if change.decision is not None:
-        _add_decision(change.decision, parts, values)
+        _add_decision(change.decision, parts, values, step=step)
     for n, operation in enumerate(change.moved_operations):
         _add_move(n, operation, parts, values)
     for n, operation in enumerate(change.new_operations):
-        _add_operation(n, operation, parts, values, after=len(change.moved_operations))
+        _add_operation(n, operation, parts, values, step=step, after=len(change.moved_operations))
     for n, observation in enumerate(change.observations):
         _add_observation(n, observation, parts, values)
     for n, incident in enumerate(change.incidents):
@@ -95,6 +99,9 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
     if returned := change.returned_approvals - change.ended_approvals.keys():
         values["returned"] = text_array(str(one) for one in returned)
         parts.append(RETURN_APPROVALS)
+    if change.taken_calls:
+        values["taken"] = list(change.taken_calls)
+        parts.append(_TAKE_CALLS)
     if change.new_wait is not None:
         add_wait(change.new_wait, change.ended_wait, parts, values)
     elif change.ended_wait is not None:
@@ -169,7 +176,15 @@ _REOPEN_ATTEMPT = f"""attempted AS (
     FROM held, (SELECT count(*) FROM lost) AS closed RETURNING id)"""
 
 
-def _add_decision(decision: NewDecision, parts: list[str], values: dict[str, Any]) -> None:
+_TAKE_CALLS = """taken AS (
+    UPDATE runs_gatewaycall SET taken_at = statement_timestamp(), arguments = NULL
+    FROM held WHERE runs_gatewaycall.id = ANY (%(taken)s::bigint[])
+      AND runs_gatewaycall.run_id = held.id AND taken_at IS NULL)"""
+
+
+def _add_decision(
+    decision: NewDecision, parts: list[str], values: dict[str, Any], *, step: str
+) -> None:
     values |= {
         "decision_kind": decision.kind,
         "decision_body": encode_json(decision.body),
@@ -180,11 +195,11 @@ def _add_decision(decision: NewDecision, parts: list[str], values: dict[str, Any
         "llm_version": decision.llm_version,
         "policy_version": decision.policy_version,
     }
-    parts.append("""decided AS (
+    parts.append(f"""decided AS (
         INSERT INTO runs_modeldecision
             (step_id, run_id, fence_token, kind, body, decider, agent_version, tool_versions,
              prompt_version, llm_version, policy_version)
-        SELECT %(step)s::bigint, held.id, held.fence_token, %(decision_kind)s::text,
+        SELECT {step}, held.id, held.fence_token, %(decision_kind)s::text,
                %(decision_body)s::jsonb, %(decider)s::text, %(agent_version)s::text,
                %(tool_versions)s::jsonb, %(prompt_version)s::text, %(llm_version)s::text,
                %(policy_version)s::text
@@ -194,7 +209,6 @@ def _add_decision(decision: NewDecision, parts: list[str], values: dict[str, Any
 # What an operation is: written once, then kept by a trigger.
 _IDENTITY: Final = {
     "id": "text",
-    "step_id": "bigint",
     "step_number": "int",
     "ordinal": "int",
     "revision": "int",
@@ -245,20 +259,26 @@ _JSON_COLUMNS: Final = frozenset({"arguments", "result", "sensitive"})
 
 
 def _add_operation(
-    n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any], *, after: int
+    n: int,
+    operation: ToolOperation,
+    parts: list[str],
+    values: dict[str, Any],
+    *,
+    step: str,
+    after: int,
 ) -> None:
     _bind(f"new{n}", operation, _WHOLE, values)
-    parts.append(_new_operation_part(n, after))
+    parts.append(_new_operation_part(n, step, after))
 
 
 @cache
-def _new_operation_part(n: int, after: int) -> str:
+def _new_operation_part(n: int, step: str, after: int) -> str:
     """Reading the moved ones makes them go first: one may let go the intent that this takes."""
     fields = ", ".join(f"%(new{n}_{name})s::{kind}" for name, kind in _WHOLE.items())
     moved = "".join(f", (SELECT count(*) FROM moved{m}) AS before{m}" for m in range(after))
     return f"""new{n} AS (
-        INSERT INTO runs_tooloperation (run_id, run_version, {", ".join(_WHOLE)})
-        SELECT held.id, held.version, {fields} FROM held{moved})"""
+        INSERT INTO runs_tooloperation (run_id, run_version, step_id, {", ".join(_WHOLE)})
+        SELECT held.id, held.version, {step}, {fields} FROM held{moved})"""
 
 
 def _add_move(n: int, operation: ToolOperation, parts: list[str], values: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from runs import api, api_control, api_corrections, api_schedules
+from runs import api, api_control, api_corrections, api_gateway, api_schedules
 
 urlpatterns = [
     path("runs/", api.RunsView.as_view(), name="runs"),
@@ -19,8 +19,9 @@ urlpatterns = [
     ),
     path("runs/<str:run_id>/fork/", api_control.ForkView.as_view(), name="run-fork"),
     path("runs/<str:run_id>/signals/", api_control.SignalsView.as_view(), name="run-signals"),
-    path("operations/", api.OperationsView.as_view(), name="operations"),
-    path("operations/<str:operation_id>/", api.OperationView.as_view(), name="operation"),
+    path("runs/<str:run_id>/finish/", api_gateway.FinishView.as_view(), name="run-finish"),
+    path("operations/", api_gateway.OperationsView.as_view(), name="operations"),
+    path("operations/<str:operation_id>/", api_gateway.OperationView.as_view(), name="operation"),
     path(
         "operations/<str:operation_id>/resolve/",
         api.ResolveView.as_view(),

@@ -34,7 +34,7 @@ def hint_after_commit(run_id: UUID, *, operation_id: str | None = None) -> None:
     transaction.on_commit(lambda: hint(run_id, operation_id=operation_id), robust=True)
 
 
-def make_due(run_id: UUID, *, operation_id: str | None = None) -> None:
+def make_due(run_id: UUID, *, operation_id: str | None = None, hints: bool = True) -> None:
     """Have a worker look at a run that is not final now, whatever date it has, and hint at it.
 
     With `operation_id` it looks at that unknown operation, and its siblings keep their dates.
@@ -46,7 +46,8 @@ def make_due(run_id: UUID, *, operation_id: str | None = None) -> None:
         ToolOperation.objects.filter(id=operation_id, status=OperationStatus.UNKNOWN).update(
             next_reconcile_at=Now()
         )
-    hint_after_commit(run_id, operation_id=operation_id)
+    if hints:
+        hint_after_commit(run_id, operation_id=operation_id)
 
 
 def make_prepared_due(*, tool: str = "", provider: str = "") -> int:

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
@@ -18,6 +18,7 @@ from psycopg.pq import TransactionStatus
 
 from runs import events
 from runs.budgets import Spent
+from runs.called import Called
 from runs.change import Change, Edge, Release
 from runs.commit import Written, commit_if_held, read_back, require_no_transaction, write_if_held
 from runs.context import BadAnswer, Observed
@@ -36,6 +37,7 @@ from runs.models import (
 from runs.state import (
     FINAL_STATES,
     RUN_EDGES,
+    SETTLED_STATUSES,
     OperationEvent,
     OperationStatus,
     RunEvent,
@@ -45,6 +47,12 @@ from runs.state import (
 )
 from runs.statement import Held
 from tools.redaction import bound_text
+
+# What somebody outside may wait for: an end, or that it will take long.
+_TOLD_OUTSIDE: Final = SETTLED_STATUSES | {
+    OperationStatus.AWAITING_APPROVAL,
+    OperationStatus.UNKNOWN,
+}
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,8 @@ class Work:
     window: deque[Observed] | None = None
     # The newest that counts, loaded with the window: what came before it is not in there.
     handoff: Handed | None = None
+    # What its agent, which runs elsewhere, asked for and was not taken up: loaded once per claim.
+    called: Called | None = None
     # Open from a TRANSACTIONAL tool's call until the commit that records its outcome.
     open_transaction: transaction.Atomic | None = None
 
@@ -163,6 +173,8 @@ class Work:
         target = next_operation_status(status=before, event=event)
         self._journal(event, before or "", target, reason, operation.id)
         operation.status = target
+        if target in _TOLD_OUTSIDE:
+            self.tell(events.Name.OPERATION_STANDS, operation, status=target)
         if before is None:
             self.change.new_operations.append(operation)
         else:
@@ -252,6 +264,9 @@ class Work:
         self.step_id = written.step_id or (None if has_closed else self.step_id)
         self.attempt_id = written.attempt_id or (None if has_closed else self.attempt_id)
         self.lease.extend(asked_at=asked_at, left=written.lease_left)
+        for operation in self.change.new_operations:
+            if self.step_id is not None:
+                operation.step_id = self.step_id
         told, self.change = self.change.told, Change()
         for name, fields in told:
             events.emit(name, **fields)

@@ -54,6 +54,11 @@ def at_work() -> Iterator[str | None]:
         me.leave()
 
 
+def serve_nothing() -> None:
+    """Work under a name that counts for no living worker: for a web process."""
+    _me.serves = False
+
+
 def attend(*, on_declared_ended: Callable[[], None]) -> None:
     """Keep this process's row fresh, and look for ended neighbours, from a thread of its own.
 
@@ -103,6 +108,8 @@ class _Me:
         self.pid_started = start_of(self.pid) if self.place.is_known else None
         self.name = f"{self.place.host[:60]}:{self.pid}:{uuid4().hex[:6]}"
         self.has_row = False
+        # A web process sends what it was asked for, and takes no other run up.
+        self.serves = True
         self.is_attended = False
         # Set once nothing may begin here any more.
         self.closed = threading.Event()
@@ -187,7 +194,7 @@ def _see(me: _Me) -> bool:
                 "pid_namespace": me.place.pid_namespace,
                 "pid": me.pid,
                 "pid_started": me.pid_started,
-                "release_id": register_release(),
+                "release_id": register_release() if me.serves else None,
             },
         )
         me.has_row = True

@@ -11,6 +11,7 @@ Does not decide anything: rows are written by `commit.py` (a lease holder) and
 from runs.models.approvals import Approval, Notice
 from runs.models.control import ControlRequest
 from runs.models.flow import FlowLimit
+from runs.models.gateway import GatewayCall
 from runs.models.journal import Transition
 from runs.models.llm import Handoff, LlmRequest
 from runs.models.operations import Incident, NeverSent, ToolObservation, ToolOperation
@@ -31,6 +32,7 @@ __all__ = [
     "ControlRequest",
     "Definition",
     "FlowLimit",
+    "GatewayCall",
     "Handoff",
     "Incident",
     "LlmRequest",
