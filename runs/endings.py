@@ -31,6 +31,7 @@ def fail(work: Work, reason: str) -> None:
 def cancel(work: Work) -> None:
     """End the run as cancelled, or correct first what it did; what is open was never sent, or
     proves to have happened. Child runs end first: until then it is given back."""
+    work.commit_opening()
     if work.state is RunState.WAITING and not settle_children(work):
         cancel_children(work)
         return work.release(wake_in=None, heed_cancel=False)

@@ -53,6 +53,7 @@ def open_step(work: Work) -> None:
 
 def close_step(work: Work) -> bool:
     """Plan the end of the step. True when the run was given back, or has ended with it."""
+    work.commit_opening()
     decision = work.decision
     last = to_observed(work.operations[-1]) if work.operations else None
     match decision:

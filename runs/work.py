@@ -279,6 +279,11 @@ class Work:
         if self.change.observations:
             self.commit()
 
+    def commit_opening(self) -> None:
+        """Write the opening of a step that is about to end: no commit does both."""
+        if self.change.open_step is not None and self.step_id is None:
+            self.commit()
+
     def begin_transaction(self) -> None:
         """Let what follows on this connection commit with the next `commit`, or not at all."""
         require_no_transaction()
