@@ -28,4 +28,4 @@ EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
 
-CMD ["python", "-m", "uvicorn", "agentops.asgi:application", "--host=0.0.0.0", "--port=8000", "--log-level=warning", "--no-server-header", "--timeout-graceful-shutdown=5"]
+CMD ["python", "-m", "uvicorn", "agentops.asgi:application", "--host=0.0.0.0", "--port=8000", "--log-level=warning", "--no-server-header", "--http=agentops.heads:BoundedHeads", "--timeout-graceful-shutdown=5"]

@@ -1,11 +1,12 @@
 """Who is at the front door of the API: tokens in, actors out.
 
 Guarantees: a request is nobody's until its token was found, unexpired, with an
-active owner; a view that does not name a scope for a method refuses everybody
-there, so a forgotten scope fails closed. `request.auth` is a `runs.access.Actor`,
-and the commands check it again.
+active owner, and has not asked too often; the secret before the newest one is the same
+token for as long as was said when it was replaced. A view that does not name a scope for
+a method refuses everybody there, so a forgotten scope fails closed. `request.auth` is a
+`runs.access.Actor`, and the commands check it again.
 
-Does not throttle, and does not know sessions: those are the admin's.
+Does not know sessions: those are the admin's.
 """
 
 from datetime import timedelta
@@ -15,11 +16,13 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.db.models.functions import Now
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from agentops.models import ApiToken
+from agentops.audit import address_of, begin
+from agentops.models import ApiToken, AuditEntry
+from agentops.throttling import rates
 from agentops.tokens import digest_of
 from runs.access import Actor
 from runs.errors import NotPermitted
@@ -37,25 +40,36 @@ class TokenAuthentication(BaseAuthentication):
     """Reads `Authorization: Token …`."""
 
     def authenticate(self, request: Request) -> tuple[User, Actor] | None:
-        """The owner and what the token may do; None where no header was sent."""
+        """The owner and what the token may do; None where no header was sent.
+
+        Raises AuthenticationFailed, or Throttled for one who asks too often.
+        """
         secret = _secret_of(request)
         if secret is None:
             return None
+        digest = digest_of(secret)
         found = (
             ApiToken.objects.select_related("user")
             .annotate(
                 expired=Q(expires_at__isnull=False, expires_at__lte=Now()),
+                replaced=Q(previous_digest=digest, previous_until__lte=Now()),
                 fresh=Q(last_used_at__isnull=False, last_used_at__gt=Now() - LAST_USED_PRECISION),
             )
-            .filter(digest=digest_of(secret))
+            .filter(Q(digest=digest) | Q(previous_digest=digest))
             .first()
         )
         if found is None:
             raise AuthenticationFailed("This token is not known.")
+        if found.replaced:
+            raise AuthenticationFailed(
+                f"This secret of token {found.prefix}… was replaced; use the newer one."
+            )
         if found.expired:
             raise AuthenticationFailed(f"Token {found.prefix}… has expired; make a new one.")
         if not found.user.is_active:
             raise AuthenticationFailed(f"The owner of token {found.prefix}… is not active.")
+        if (wait := rates.take(found.pk)) > 0:
+            raise Throttled(wait=wait, detail=f"Token {found.prefix}… {rates.limit_in_words()}")
         if not found.fresh:
             ApiToken.objects.filter(pk=found.pk).update(last_used_at=Now())
         actor = Actor(
@@ -63,6 +77,8 @@ class TokenAuthentication(BaseAuthentication):
             scopes=frozenset(found.scopes),
             user_id=found.user.pk,
             token=found.pk,
+            door=AuditEntry.Door.API,
+            address=address_of(request.META),
         )
         return found.user, actor
 
@@ -88,6 +104,8 @@ class HasScope(BasePermission):
         first, *others = (wanted,) if isinstance(wanted, str) else wanted
         if not any(request.auth.may(other) for other in others):
             request.auth.require(first)
+        # Before anything is written, so that there is no write without its entry.
+        begin(request._request, request.auth)
         return True
 
 

@@ -22,6 +22,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from agentops.models import Delivery
+from agentops.notifications.receivers import is_receiver
 from agentops.notifications.resending import can_be_resent, resend
 from runs.admin import filters
 from runs.admin.readonly import Action, Cell, Fact, Notice, ReadOnlyAdmin, Record
@@ -222,7 +223,8 @@ def _waits_for_settings(delivery: Delivery) -> bool:
         return False
     if delivery.channel == Delivery.Channel.EMAIL:
         return not settings.AGENTOPS_EMAIL_HOST
-    return delivery.address not in settings.AGENTOPS_WEBHOOK_URLS
+    named = delivery.address in settings.AGENTOPS_WEBHOOK_URLS
+    return not named and not is_receiver(delivery.address)
 
 
 def _hints() -> list[str]:

@@ -1,5 +1,7 @@
 from django.apps import AppConfig
 
+from agentops import celery  # noqa: F401  tasks are published through the current app
+
 
 class AgentopsConfig(AppConfig):
     name = "agentops"

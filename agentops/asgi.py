@@ -13,8 +13,9 @@ warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume sy
 _django = get_asgi_application()
 
 from agentops.checks import require_sound  # noqa: E402  after Django is set up
+from agentops.limits import Limits  # noqa: E402
 from agentops.web import Web  # noqa: E402
 
 require_sound()
 
-application = Web(_django)
+application = Limits(Web(_django))

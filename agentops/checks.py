@@ -49,6 +49,12 @@ _NUMBERS: Final = {
     "AGENTOPS_GATEWAY_CONCURRENCY": Bounds(
         0, 256, "each call may hold a database connection; 0 leaves them to the workers", whole=True
     ),
+    "AGENTOPS_RATE_PER_MINUTE": Bounds(
+        0,
+        1_000_000,
+        "requests of one token that each web process lets through; 0 is no limit",
+        whole=True,
+    ),
     "PORT": Bounds(1, 65_535, "a TCP port", whole=True),
     "FLOWER_PORT": Bounds(1, 65_535, "a TCP port", whole=True),
     notifications.PORT: Bounds(1, 65_535, "a TCP port", whole=True),
@@ -59,6 +65,7 @@ _TEXTS: Final = (
     "AGENTOPS_DATA_DIR",
     "AGENTOPS_DEBUG",
     "AGENTOPS_LLM",
+    "AGENTOPS_MCP_SERVERS",
     "AGENTOPS_SECRET_KEY",
     *notifications.TEXTS,
 )

@@ -1,9 +1,11 @@
-"""API tokens, and what is to be delivered to whom.
+"""API tokens, who asked for which write, and what is to be delivered to whom.
 
 Guarantees: only a digest of a token is stored, so nobody who reads the table can
-use one; `prefix` is the part that may be shown, in lists and to its owner. A notice
-has one delivery per channel and address, however often it is handed on; one that
-waits has a date, and goes with its notice, by whatever statement that is deleted.
+use one; `prefix` is the part that may be shown, in lists and to its owner. An entry
+of the audit never changes but for its answer, which is filled in once, and is not
+removed while it is young. A notice has one delivery per channel and address, however
+often it is handed on; one that waits has a date, and goes with its notice, by whatever
+statement that is deleted.
 
 Does not create tokens: `tokens.py` does, the one place that sees one in clear. Does
 not send: `notifications` does.
@@ -11,6 +13,7 @@ not send: `notifications` does.
 
 from typing import Final
 
+import pgtrigger
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -22,6 +25,10 @@ from runs.models import Notice
 NAME = 100
 ADDRESS: Final = 500
 ERROR: Final = 300
+# The longest name of a user that Django lets one have.
+USERNAME: Final = 150
+# How old an entry of the audit is before the database lets anybody remove it.
+AUDIT_KEPT_DAYS: Final = 30
 
 
 class ApiToken(models.Model):
@@ -37,17 +44,109 @@ class ApiToken(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True, help_text="empty: never")
     last_used_at = models.DateTimeField(null=True, help_text="to within a few minutes")
+    rotated_at = models.DateTimeField(null=True, help_text="when its secret was last replaced")
+    previous_digest = models.CharField(
+        max_length=64, null=True, help_text="SHA-256 of the secret before this one"
+    )
+    previous_until = models.DateTimeField(
+        null=True, help_text="until then the secret before this one works too"
+    )
+    webhook_url = models.CharField(
+        max_length=ADDRESS,
+        blank=True,
+        db_default="",
+        help_text="is told when a call that its caller does not wait for any more is settled",
+    )
 
     class Meta:
         verbose_name = "API token"
         constraints = [
             models.UniqueConstraint(name="token_unique_digest", fields=["digest"]),
             models.UniqueConstraint(name="token_unique_prefix", fields=["prefix"]),
+            models.UniqueConstraint(
+                name="token_unique_previous",
+                fields=["previous_digest"],
+                condition=Q(previous_digest__isnull=False),
+            ),
             models.CheckConstraint(name="token_has_a_scope", condition=~Q(scopes=[])),
+            models.CheckConstraint(
+                name="token_previous_has_an_end",
+                condition=Q(previous_digest__isnull=True, previous_until__isnull=True)
+                | Q(previous_digest__isnull=False, previous_until__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+
+class AuditEntry(models.Model):
+    """One write that somebody asked for, by whichever door, and how it was answered.
+
+    It refers to nothing, so that it outlives whom and what it is about.
+    """
+
+    class Door(models.TextChoices):
+        API = "api", "API"
+        MCP = "mcp", "MCP"
+        ADMIN = "admin", "Admin"
+        COMMAND = "command", "Command line"
+
+    at = models.DateTimeField(db_default=Now())
+    actor = models.CharField(max_length=USERNAME, help_text="the user, as they were called then")
+    token = models.BigIntegerField(null=True, help_text="the id of the API token that was shown")
+    door = models.CharField(max_length=8, choices=Door.choices)
+    action = models.CharField(max_length=200, help_text="method and route, tool or command")
+    about = models.CharField(max_length=200, blank=True, help_text="what it was asked of")
+    status = models.IntegerField(
+        null=True,
+        help_text="of the answer, or a command's exit code; empty: the process ended before it, "
+        "or the call was accepted and its operation says the rest",
+    )
+    reason = models.CharField(max_length=100, blank=True, help_text="why it was refused")
+    address = models.CharField(max_length=64, blank=True, help_text="where it came from")
+
+    class Meta:
+        verbose_name = "audit entry"
+        verbose_name_plural = "audit"
+        indexes = [
+            models.Index(name="audit_of_token", fields=["token", "-id"]),
+            models.Index(name="audit_about", fields=["about", "-id"]),
+        ]
+        triggers = [
+            pgtrigger.Trigger(
+                name="audit_is_answered_once",
+                when=pgtrigger.Before,
+                operation=pgtrigger.Update,
+                func="""
+                    IF OLD.status IS NOT NULL OR NEW.status IS NULL
+                        OR OLD.about NOT IN ('', NEW.about)
+                        OR (NEW.id, NEW.at, NEW.actor, NEW.token, NEW.door, NEW.action,
+                            NEW.address)
+                        IS DISTINCT FROM (OLD.id, OLD.at, OLD.actor, OLD.token, OLD.door,
+                            OLD.action, OLD.address) THEN
+                        RAISE EXCEPTION 'audit entry %: it never changes', OLD.id
+                            USING ERRCODE = 'check_violation';
+                    END IF;
+                    RETURN NEW;
+                """,
+            ),
+            pgtrigger.Trigger(
+                name="audit_is_kept",
+                when=pgtrigger.Before,
+                operation=pgtrigger.Delete,
+                func=f"""
+                    IF OLD.at > now() - interval '{AUDIT_KEPT_DAYS} days' THEN
+                        RAISE EXCEPTION 'audit entry %: younger than {AUDIT_KEPT_DAYS} days',
+                            OLD.id USING ERRCODE = 'check_violation';
+                    END IF;
+                    RETURN OLD;
+                """,
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor}: {self.action}"
 
 
 class Delivery(models.Model):

@@ -166,18 +166,25 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """REST framework's hook: the problem of an error, None for one that nobody foresaw."""
-    kind = _kind_of(error)
-    if kind is None:
+    request = context.get("request")
+    described = describe(error, path=request.path if request is not None else None)
+    if described is None:
         return None
     set_rollback()
-    request = context.get("request")
-    problem = _describe(error, kind, path=request.path if request is not None else None)
+    problem, headers = described
     return Response(
         problem.model_dump(mode="json", exclude_none=True),
         status=problem.status,
-        headers=kind.headers,
+        headers=headers,
         content_type=MEDIA_TYPE,
     )
+
+
+def describe(error: Exception, *, path: str | None = None) -> tuple[Problem, dict[str, str]] | None:
+    """The problem of an error and the headers that go with it, for every door; None for an error
+    that nobody foresaw."""
+    kind = _kind_of(error)
+    return None if kind is None else (_describe(error, kind, path=path), dict(kind.headers))
 
 
 def _kind_of(error: Exception) -> Kind | None:

@@ -65,6 +65,7 @@ def web(*, host: str, port: int) -> tuple[str, ...]:
         f"--port={port}",
         "--log-level=warning",
         "--no-server-header",
+        "--http=agentops.heads:BoundedHeads",
         "--timeout-graceful-shutdown=5",
     )
 

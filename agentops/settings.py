@@ -36,6 +36,10 @@ def _number(name: str, default: float) -> float:
 
 AGENTOPS_DATA_DIR = Path(_env("AGENTOPS_DATA_DIR", str(BASE_DIR / ".agentops"))).absolute()
 AGENTOPS_APPS = [name.strip() for name in _env("AGENTOPS_APPS", "").split(",") if name.strip()]
+# A file that names MCP servers whose tools agents may call.
+AGENTOPS_MCP_SERVERS = (
+    Path(_env("AGENTOPS_MCP_SERVERS", "")).absolute() if _env("AGENTOPS_MCP_SERVERS", "") else None
+)
 # For agents that name no llm themselves.
 AGENTOPS_LLM = _env("AGENTOPS_LLM", "")
 AGENTOPS_LEASE_SECONDS = _number("AGENTOPS_LEASE_SECONDS", 30.0)
@@ -44,6 +48,8 @@ AGENTOPS_WORKER_CONCURRENCY = int(_number("AGENTOPS_WORKER_CONCURRENCY", 8))
 # How many calls of other people's agents each web process carries out itself; 0 leaves all of
 # them to the workers.
 AGENTOPS_GATEWAY_CONCURRENCY = int(_number("AGENTOPS_GATEWAY_CONCURRENCY", 16))
+# How many requests a minute each web process lets one API token make; 0 does not count.
+AGENTOPS_RATE_PER_MINUTE = int(_number("AGENTOPS_RATE_PER_MINUTE", 1200))
 AGENTOPS_PAYLOAD_BYTES = 256 * 1024
 PORT = int(_number("PORT", 8000))
 FLOWER_PORT = int(_number("FLOWER_PORT", 5555))
@@ -120,6 +126,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    # Last: what stands behind it would write before there is an entry.
+    "agentops.audit.AuditMiddleware",
 ]
 
 ROOT_URLCONF = "agentops.urls"

@@ -48,6 +48,7 @@ SECTIONS: Final = {
         Entry("Runs", "play_circle", "runs.agentrun"),
         Entry("Schedules", "schedule", "runs.schedule", or_with="runs.change_schedule"),
         Entry("Operations", "bolt", "runs.tooloperation"),
+        Entry("Gateway calls", "call_received", "runs.gatewaycall"),
         Entry("Incidents", "warning", "runs.incident"),
         Entry("Requests", "touch_app", "runs.controlrequest"),
         Entry("Signals", "sensors", "runs.signal"),
@@ -69,6 +70,7 @@ SECTIONS: Final = {
         Entry("Users", "person", "auth.user"),
         Entry("Groups", "group", "auth.group"),
         Entry("API tokens", "key", "agentops.apitoken"),
+        Entry("Audit", "policy", "agentops.auditentry"),
     ],
 }
 

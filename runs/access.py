@@ -42,12 +42,15 @@ class Actor:
 
     `user_id` is the person, whatever name or entry point they come by; None for nobody. `token`
     is the id of the API token that was shown, which stays the same when its secret is changed.
+    `door` is by which way they came (api, mcp, command) and `address` from where, for the audit.
     """
 
     name: str
     scopes: frozenset[str]
     user_id: int | None = None
     token: int | None = None
+    door: str = ""
+    address: str = ""
 
     def require(self, scope: str) -> None:
         """Raise `NotPermitted` unless the actor has `scope`."""
@@ -74,4 +77,4 @@ class Actor:
 
 def operator(name: str = "command line") -> Actor:
     """Somebody with a shell on the server, who may ask for everything."""
-    return Actor(name=name, scopes=frozenset(SCOPES))
+    return Actor(name=name, scopes=frozenset(SCOPES), door="command")

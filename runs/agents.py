@@ -194,6 +194,15 @@ def _version_of(agent: Agent) -> str:
     return version
 
 
+def may_be_called(name: str) -> bool:
+    """Whether calls of an agent elsewhere may stand behind what the agent of this name does.
+
+    So they may where it is not known here: of what others serve, operations are settled too.
+    """
+    agent = _AGENTS.get(name)
+    return agent is None or isinstance(agent.decider, External)
+
+
 def _content_of(agent: Agent) -> dict[str, Any]:
     return {
         "name": agent.name,

@@ -1,7 +1,7 @@
 """What the agent of a run, which runs elsewhere, has asked for and was not taken up yet."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -21,6 +21,8 @@ class Called:
     waiting: list[GatewayCall]
     ends_run: bool
     heard_at: datetime | None
+    # By operation: until when whoever asked waits for what was taken up here.
+    answer_by: dict[str, datetime] = field(default_factory=dict)
 
     def take(self, most: int) -> Sequence[GatewayCall]:
         """The requests that are decided about next, together: calls, or the one end."""
@@ -29,6 +31,9 @@ class Called:
         taken: list[GatewayCall] = []
         while self.waiting and self.waiting[0].kind == kind and len(taken) < size:
             taken.append(self.waiting.pop(0))
+        self.answer_by |= {
+            one.operation_id: one.answer_by for one in taken if one.operation_id and one.answer_by
+        }
         return taken
 
 

@@ -5,8 +5,8 @@ puts it into SQL, `commit.py` writes it.
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
 from runs import events
@@ -22,6 +22,10 @@ from runs.models import (
     ToolOperation,
     Wait,
 )
+from runs.state import OperationStatus
+
+# Who waits for an answer until then is told besides: what is committed now may come too late.
+NEARLY_OVER: Final = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,18 @@ class NewQuestion:
 
 
 @dataclass(frozen=True)
+class SettledCall:
+    """A call that came to its end, under the id that its caller knows.
+
+    `is_late`: its caller was answered before, or will be, that it takes long.
+    """
+
+    operation_id: str
+    status: OperationStatus
+    is_late: bool
+
+
+@dataclass(frozen=True)
 class Release:
     """Give the lease back. A worker is due again after `wake_in` seconds, or never (None).
 
@@ -146,6 +162,8 @@ class Change:
     # With which of these begin.
     handed_over: list[Handoff] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    # Of which those are told that do not wait for the answer any more.
+    settled_calls: list[SettledCall] = field(default_factory=list)
     # Told once this is written, and not before.
     told: list[tuple[events.Name, dict[str, Any]]] = field(default_factory=list)
     lease_seconds: float | None = None

@@ -81,7 +81,7 @@ def problems(*statuses: int) -> dict[int, OpenApiResponse]:
     kind = "application/problem+json"
     return {
         (status, kind): OpenApiResponse(shapes.Problem)  # type: ignore[misc]
-        for status in (*statuses, 401, 403)
+        for status in (*statuses, 401, 403, 429, 503)
     }
 
 

@@ -95,6 +95,11 @@ def names_of_operation(operation: ToolOperation) -> frozenset[str]:
     return names
 
 
+def names_of_call(tool: str) -> frozenset[str]:
+    """Of a call that is no operation yet, or not any more: what its tool says today."""
+    return _declared([tool])
+
+
 def without_secrets(text: str, operation: ToolOperation | None) -> str:
     """A text about an operation without the values that are hidden of it."""
     if operation is None:
@@ -131,7 +136,8 @@ def names_of_agent(agent: str) -> frozenset[str]:
 def _declared_by(agent: str) -> frozenset[str] | None:
     """What the tools of an agent declare; None for an agent that is not registered."""
     try:
-        return _declared(get_agent(agent).tools)
+        # Whoever calls through the gateway may call tools that its agent does not name.
+        return _declared(get_agent(agent).allowed_tools)
     except UnknownAgent:
         return None
 

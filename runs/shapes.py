@@ -7,16 +7,25 @@ Does not read rows and hides nothing; `presenting.py` does both.
 """
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from runs.models import Incident as IncidentRow
 from runs.models import ToolObservation
 from runs.models import Wait as WaitRow
 from runs.state import OperationStatus, RunState
 from tools import EffectType
+
+
+# The schema would have one enumeration for all that are called `Kind`.
+WaitKind = Annotated[
+    WaitRow.Kind, WithJsonSchema({"type": "string", "enum": list(WaitRow.Kind.values)})
+]
+IncidentKind = Annotated[
+    IncidentRow.Kind, WithJsonSchema({"type": "string", "enum": list(IncidentRow.Kind.values)})
+]
 
 
 class Shape(BaseModel):
@@ -50,7 +59,7 @@ class Limits(Shape):
 class WaitingFor(Shape):
     """What a run waits for. `name` is a signal's name or a question's text."""
 
-    kind: WaitRow.Kind
+    kind: WaitKind
     name: str | None
     until: datetime | None = Field(description="when it is over at the latest")
 
@@ -149,7 +158,7 @@ class Observation(Shape):
 class Incident(Shape):
     """Something that should not happen, and that did. `external_ref` is the effect found."""
 
-    kind: IncidentRow.Kind
+    kind: IncidentKind
     external_ref: str | None
     detail: str
     at: datetime
@@ -231,9 +240,9 @@ class TimelineEntry(Shape):
 
     `kind` is `run.<event>`, `operation.<event>`, `observation.<source>`, `incident.<kind>`,
     `llm.<outcome>` (a request that was made of an llm), `handoff.written`, `request.<kind>`,
-    `signal.sent`, `signal.delivered`, `question.asked`, `question.<status>`, `child.started` or
-    `child.ended`, in lower case. `seq` counts from 1 within the run. `attempt` is the step's
-    attempt.
+    `gateway.call`, `gateway.finish`, `signal.sent`, `signal.delivered`, `question.asked`,
+    `question.<status>`, `child.started` or `child.ended`, in lower case. `seq` counts from 1
+    within the run. `attempt` is the step's attempt.
     """
 
     at: datetime

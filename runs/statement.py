@@ -22,6 +22,7 @@ from runs.statement_approvals import (
     add_approval,
     add_notice,
     ended_approval_part,
+    tell_caller,
 )
 from runs.statement_llm import add_handoff, add_llm_requests, hand_over
 from runs.statement_run import run_part
@@ -114,6 +115,8 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         hand_over(n, handoff, parts, values)
     for n, notice in enumerate(change.notices):
         add_notice(n, notice, parts, values)
+    for n, call in enumerate(change.settled_calls):
+        tell_caller(n, call, parts, values)
     if change.llm_requests:
         add_llm_requests(change.llm_requests, parts, values)
     if change.new_handoff is not None:

@@ -10,7 +10,7 @@ Does not decide that one is needed: `gate.py` does.
 from functools import cache
 from typing import Any, Final
 
-from runs.change import NewApproval
+from runs.change import NEARLY_OVER, NewApproval, SettledCall
 from runs.models import Notice
 from runs.statement_values import encode_json
 
@@ -119,4 +119,20 @@ def add_notice(n: int, notice: Notice, parts: list[str], values: dict[str, Any])
                %(notice{n}_operation_id)s::text, %(notice{n}_approval_id)s::uuid,
                %(notice{n}_question_id)s::uuid, %(notice{n}_status)s::text
         FROM held
+        ON CONFLICT (event_id) DO NOTHING)""")
+
+
+def tell_caller(n: int, call: SettledCall, parts: list[str], values: dict[str, Any]) -> None:
+    """Tell of the end of a call that its caller does not wait for any more."""
+    for name in ("operation_id", "status", "is_late"):
+        values[f"settled{n}_{name}"] = getattr(call, name)
+    values["nearly"] = NEARLY_OVER.total_seconds()
+    parts.append(f"""settled{n} AS (
+        INSERT INTO runs_notice (event_id, kind, run_id, operation_id, status)
+        SELECT 'operation.settled:' || asked.operation_id, 'operation.settled', held.id,
+               asked.operation_id, %(settled{n}_status)s::text
+        FROM held, runs_gatewaycall AS asked
+        WHERE asked.operation_id = %(settled{n}_operation_id)s::text
+          AND (%(settled{n}_is_late)s::boolean OR asked.answer_by
+               <= statement_timestamp() + make_interval(secs => %(nearly)s::float8))
         ON CONFLICT (event_id) DO NOTHING)""")

@@ -19,7 +19,8 @@ from uuid import UUID
 from django.db.models import CharField, F, Q, QuerySet, TextField, Value
 from django.db.models.functions import Cast, Concat
 
-from runs.models import TEXT_LIMIT, AgentRun, ControlRequest, Question, Signal
+from runs.models import TEXT_LIMIT, AgentRun, ControlRequest, GatewayCall, Question, Signal
+from runs.presenting_calls import asker_of, digest_of_key
 from runs.sensitive import names_of_run, names_of_runs
 from runs.shapes import TimelineEntry
 from runs.state import FINAL_STATES
@@ -44,7 +45,7 @@ class Moment:
 def moments_after(run_id: UUID, key: Key | None, limit: int, *, itself: bool) -> list[Moment]:
     """The first moments behind one, or with it `itself`, oldest first; from the start on None."""
     beyond = None if key is None else _beyond(key, "gt", itself=itself)
-    rows = _union(run_id, beyond).order_by("moment", "what", "key")
+    rows = _union(run_id, beyond).order_by("moment", "what", "named")
     return [Moment(*row) for row in rows[:limit]]
 
 
@@ -52,7 +53,7 @@ def moments_before(run_id: UUID, key: Key | None, limit: int, *, itself: bool) -
     """The last moments in front of one, or with it `itself`, oldest first; none on None."""
     if key is None:
         return []
-    rows = _union(run_id, _beyond(key, "lt", itself=itself)).order_by("-moment", "-what", "-key")
+    rows = _union(run_id, _beyond(key, "lt", itself=itself)).order_by("-moment", "-what", "-named")
     return [Moment(*row) for row in rows[:limit]][::-1]
 
 
@@ -71,6 +72,7 @@ def describe_moments(run_id: UUID, moments: Sequence[Moment]) -> Mapping[Moment,
         run=run,
         hidden=names_of_run(run_id=run_id, agent=run.agent),
         requests=_rows(ControlRequest.objects.all(), moments, "request"),
+        calls=_rows(GatewayCall.objects.defer("arguments"), moments, "gateway"),
         signals=_rows(Signal.objects.all(), moments, "signal"),
         questions=_rows(Question.objects.all(), moments, "question"),
         children=children,
@@ -86,6 +88,7 @@ class _Around:
     run: AgentRun
     hidden: frozenset[str]
     requests: Mapping[str, ControlRequest]
+    calls: Mapping[str, GatewayCall]
     signals: Mapping[str, Signal]
     questions: Mapping[str, Question]
     children: Mapping[str, AgentRun]
@@ -109,10 +112,13 @@ def _union(run_id: UUID, beyond: Q | None) -> Any:
     questions = Question.objects.filter(run_id=run_id)
     children = AgentRun.objects.filter(parent_id=run_id)
     requests = ControlRequest.objects.filter(run_id=run_id)
+    calls = GatewayCall.objects.filter(run_id=run_id)
+    of_call = Concat(Value("gateway."), "kind", output_field=CharField())
     of_request = Concat(Value("request."), "kind", output_field=CharField())
     of_end = Concat(Value("question."), "status", output_field=CharField())
     first, *others = (
         _moments(requests, "at", of_request, beyond),
+        _moments(calls, "received_at", of_call, beyond),
         _moments(signals, "sent_at", Value("signal.sent"), beyond),
         _moments(signals, "delivered_at", Value("signal.delivered"), beyond),
         _moments(questions, "asked_at", Value("question.asked"), beyond),
@@ -127,16 +133,16 @@ def _moments(rows: QuerySet[Any], column: str, kind: Any, beyond: Q | None) -> A
     found = (
         rows.filter(**{f"{column}__isnull": False})
         .order_by()
-        .annotate(moment=F(column), what=Cast(kind, TextField()), key=Cast("pk", TextField()))
+        .annotate(moment=F(column), what=Cast(kind, TextField()), named=Cast("pk", TextField()))
     )
-    return found.filter(beyond or Q()).values_list("moment", "what", "key")
+    return found.filter(beyond or Q()).values_list("moment", "what", "named")
 
 
 def _beyond(key: Key, side: str, *, itself: bool) -> Q:
     at, kind, row = key
     last = f"{side}e" if itself else side
     return Q(**{f"moment__{side}": at}) | Q(moment=at) & (
-        Q(**{f"what__{side}": kind}) | Q(**{"what": kind, f"key__{last}": row})
+        Q(**{f"what__{side}": kind}) | Q(**{"what": kind, f"named__{last}": row})
     )
 
 
@@ -148,6 +154,8 @@ def _describe(moment: Moment, around: _Around) -> TimelineEntry:
     match group:
         case "request":
             return _of_request(moment, around.requests[moment.row], around)
+        case "gateway":
+            return _of_call(moment, around.calls[moment.row], around)
         case "signal":
             return _of_signal(moment, around.signals[moment.row], around)
         case "question":
@@ -166,6 +174,21 @@ def _of_request(moment: Moment, row: ControlRequest, around: _Around) -> Timelin
         actor=row.by,
         reason=f"{label}: {reason}" if reason else label,
         evidence={"request": row.kind, **row.details},
+    )
+
+
+def _of_call(moment: Moment, row: GatewayCall, around: _Around) -> TimelineEntry:
+    wants_end = row.kind == GatewayCall.Kind.FINISH
+    about: dict[str, Any] = {"asked_by": asker_of(row), "key_digest": digest_of_key(row)}
+    if row.rationale:
+        about["rationale"] = around.said(row.rationale)
+    return _entry(
+        moment,
+        around,
+        actor=row.created_by,
+        operation=row.operation_id,
+        reason=GatewayCall.Kind.FINISH.label if wants_end else f"asked for {row.tool}",
+        evidence=about,
     )
 
 

@@ -17,9 +17,10 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from psycopg.pq import TransactionStatus
 
 from runs import events
+from runs.agents import may_be_called
 from runs.budgets import Spent
 from runs.called import Called
-from runs.change import Change, Edge, Release
+from runs.change import NEARLY_OVER, Change, Edge, Release, SettledCall
 from runs.commit import Written, commit_if_held, read_back, require_no_transaction, write_if_held
 from runs.context import BadAnswer, Observed
 from runs.decisions import Decision
@@ -29,6 +30,7 @@ from runs.lease import Lease
 from runs.models import (
     TEXT_LIMIT,
     Incident,
+    NeverSent,
     Notice,
     ToolObservation,
     ToolOperation,
@@ -175,6 +177,8 @@ class Work:
         operation.status = target
         if target in _TOLD_OUTSIDE:
             self.tell(events.Name.OPERATION_STANDS, operation, status=target)
+        if target in SETTLED_STATUSES and may_be_called(self.agent):
+            self._tell_caller(operation, before)
         if before is None:
             self.change.new_operations.append(operation)
         else:
@@ -351,6 +355,21 @@ class Work:
         held_since = None if self.state in FINAL_STATES else self.clock[0]
         self.change.release = Release(wake_in=wake_in, can_cancel=can_cancel, held_since=held_since)
         self.commit()
+
+    def _tell_caller(self, operation: ToolOperation, before: OperationStatus | None) -> None:
+        """Plan that whoever called hears of the end, unless it is what they wait for."""
+        if operation.never_sent == NeverSent.CHANGED:
+            return
+        first = operation.id
+        if operation.revision:
+            place = [one for one in self.operations if one.ordinal == operation.ordinal]
+            first = next((one.id for one in place if not one.revision), first)
+        is_late = before is OperationStatus.UNKNOWN or operation.attempts > 1
+        is_late = is_late or operation.approval_id is not None
+        answer_by = self.called.answer_by.get(first) if self.called is not None else None
+        if is_late or answer_by is None or answer_by <= self.now + NEARLY_OVER:
+            status = OperationStatus(operation.status)
+            self.change.settled_calls.append(SettledCall(first, status, is_late))
 
     def _journal(
         self, event: str, before: str, after: str, reason: str, operation_id: str | None = None

@@ -1,13 +1,16 @@
 """Finds the tools of every installed app when Django is ready.
 
 Guarantees: the `tools` module of each app is imported once, that of `runs` with the tools that
-the runtime itself brings among them, and an error in one stops the start.
-Does not look outside the installed apps.
+the runtime itself brings among them, and an error in one stops the start; then the tools of the
+MCP servers that the settings name, whose errors are said by a system check.
+Does not look outside the installed apps, and asks no server.
 """
 
 from importlib import import_module
+from pathlib import Path
 
 from django.apps import AppConfig, apps
+from django.conf import settings
 from django.core.checks import register
 from django.utils.module_loading import module_has_submodule
 
@@ -23,8 +26,20 @@ class ToolsConfig(AppConfig):
         from tools.checks_limits import check_limits
 
         discover_tools()
+        # Last, so that a name which is taken is a fault of the file and not of an app.
+        if (path := getattr(settings, "AGENTOPS_MCP_SERVERS", None)) is not None:
+            _declare_servers(path)
         register(check_tools)
         register(check_limits)
+
+
+def _declare_servers(path: Path) -> None:
+    # Imported here: nobody else waits for what a client of MCP needs.
+    from tools.mcp_servers.checks import check_mcp_servers
+    from tools.mcp_servers.declaring import declare_servers
+
+    declare_servers(path)
+    register(check_mcp_servers)
 
 
 def discover_tools() -> None:

@@ -23,6 +23,7 @@ from tools.errors import RuleFailed
 from tools.expressions import ARGUMENTS, WINDOW, as_cel, value_of_constant, variables_of
 from tools.redaction import bound_text
 from tools.registry import all_tools
+from tools.schema_arguments import SchemaArguments
 from tools.spec import ToolSpec
 
 
@@ -120,9 +121,17 @@ _KINDS: Final[Mapping[str, str]] = {
     "datetime": _TIME,
     "timedelta": _DURATION,
 }
+_JSON_KINDS: Final[Mapping[str, str]] = {
+    "string": _TEXT,
+    "integer": _NUMBER,
+    "number": _NUMBER,
+    "boolean": _TRUTH,
+}
 
 
 def _domain_of(spec: ToolSpec, argument: str) -> _Domain | None:
+    if isinstance(spec.argument_model, SchemaArguments):
+        return _domain_of_schema(spec.arguments_schema()["properties"][argument])
     # Pydantic's own schema rather than the annotation: it tells of validators, which may yield
     # another type than the one that is written.
     schema: Any = spec.argument_model._model.__pydantic_core_schema__
@@ -136,6 +145,17 @@ def _domain_of(spec: ToolSpec, argument: str) -> _Domain | None:
         if field.get("validation_alias") == argument:
             return _domain_in(field["schema"], shared)
     return None
+
+
+def _domain_of_schema(schema: Any) -> _Domain | None:
+    """Of a JSON schema; the values of an `enum` need not be of one type."""
+    match schema:
+        case {"enum": [*members]} if len({type(member) for member in members}) == 1:
+            return _one_of(members)
+        case {"type": str(kind)} if "enum" not in schema:
+            return _Domain(_JSON_KINDS[kind]) if kind in _JSON_KINDS else None
+        case _:
+            return None
 
 
 def _domain_in(schema: Any, shared: Mapping[str, Any]) -> _Domain | None:

@@ -91,7 +91,7 @@ class ToolSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "version", _version(self))
-        schema = _without_prose(self.argument_model.json_schema())
+        schema = without_prose(self.argument_model.json_schema())
         object.__setattr__(self, "arguments_version", _short_hash(schema))
 
     @property
@@ -175,6 +175,7 @@ def tool(
     sensitive: Sequence[str] = (),
     describe: str | Callable[..., str] | None = None,
     migrate_arguments: Migration | None = None,
+    argument_model: ArgumentModel | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function `(call, **arguments)` as a tool; returns it with a `.spec`.
 
@@ -187,7 +188,8 @@ def tool(
     write may leave beside its neighbours in one decision, as a READ does anyhow; any other
     write is made alone, after those before it and before those behind it. `migrate_arguments` is
     given arguments that were stored under an earlier schema, and its `arguments_version`, and
-    returns them in today's form, or raises: it asks nobody and keeps nothing.
+    returns them in today's form, or raises: it asks nobody and keeps nothing. An
+    `argument_model` takes the place of the function's annotations (`schema_arguments.py`).
 
     Raises InvalidTool for a signature without types, DuplicateTool for a taken name.
     """
@@ -227,7 +229,7 @@ def tool(
             sensitive=_names(sensitive),
             describe=describe,
             migrate_arguments=migrate_arguments,
-            argument_model=ArgumentModel(tool=tool_name, function=function),
+            argument_model=argument_model or ArgumentModel(tool=tool_name, function=function),
         )
         registry.register(spec)
         function.spec = spec  # type: ignore[attr-defined]
@@ -253,7 +255,7 @@ def declaration(spec: ToolSpec) -> dict[str, Any]:
     """What a stored operation relies on, and `version` is a digest of; descriptions are not."""
     declared = {
         "name": spec.name,
-        "arguments": _without_prose(spec.argument_model.json_schema()),
+        "arguments": without_prose(spec.argument_model.json_schema()),
         "effect_type": spec.effect_type,
         "provider": spec.provider.promises() if spec.provider else None,
         "idempotency": [
@@ -310,9 +312,10 @@ _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _VALUES = ("default", "const", "enum", "examples")
 
 
-def _without_prose(schema: Any) -> Any:
+def without_prose(schema: Any) -> Any:
+    """A JSON schema without the words that are for readers alone."""
     if isinstance(schema, list):
-        return [_without_prose(item) for item in schema]
+        return [without_prose(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     bare: dict[str, Any] = {}
@@ -320,7 +323,7 @@ def _without_prose(schema: Any) -> Any:
         if key in ("title", "description", "examples"):
             continue
         if key in _NAMED_SCHEMAS and isinstance(value, dict):
-            bare[key] = {name: _without_prose(item) for name, item in value.items()}
+            bare[key] = {name: without_prose(item) for name, item in value.items()}
         else:
-            bare[key] = value if key in _VALUES else _without_prose(value)
+            bare[key] = value if key in _VALUES else without_prose(value)
     return bare

@@ -43,6 +43,11 @@ def judge(given: Mapping[str, str]) -> list[CheckMessage]:
     return [*_base_url(given), *_webhooks(given), *_email(given)]
 
 
+def problem_of_receiver(url: str) -> str:
+    """What is wrong with the address of a webhook; "" if nothing is."""
+    return _problem_of(url, plain_http=False)
+
+
 def _base_url(given: Mapping[str, str]) -> list[CheckMessage]:
     if BASE_URL not in given or not (problem := _problem_of(given[BASE_URL], plain_http=True)):
         return []

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from agentops.models import ADDRESS, Delivery
+from agentops.notifications.receivers import find_receivers
 from agentops.notifications.recipients import find_addresses
 from agentops.notifications.schedule import GIVE_UP_AFTER
 from runs.models import Notice, Sweep
@@ -27,6 +28,7 @@ _LOCK: Final = 7_301_101
 # What telling who is to hear of it takes; the rest of a run may be large.
 _COLUMNS: Final = (
     "kind",
+    "operation_id",
     "run__created_by",
     "run__created_by_user_id",
     "approval__groups",
@@ -71,10 +73,11 @@ def run_once() -> HandedOn:
 
 
 def _deliveries(notices: list[Notice]) -> list[Delivery]:
+    receivers = find_receivers(notices)
     found = [
         _delivery(notice, Delivery.Channel.WEBHOOK, url)
         for notice in notices
-        for url in settings.AGENTOPS_WEBHOOK_URLS
+        for url in dict.fromkeys((*settings.AGENTOPS_WEBHOOK_URLS, *receivers.get(notice.pk, ())))
     ]
     if not settings.AGENTOPS_EMAIL_HOST:
         return found

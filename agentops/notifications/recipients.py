@@ -68,7 +68,7 @@ def _people(notice: Notice, directory: Directory) -> Iterable[Person]:
             return _members_of(groups, directory) if groups else directory.answerers
         case Kind.QUESTION_ANSWERED:
             return [directory.known[one] for one in _told(notice) if one in directory.known]
-        case Kind.OPERATION_UNKNOWN | Kind.RUN_FINISHED:
+        case Kind.OPERATION_UNKNOWN | Kind.OPERATION_SETTLED | Kind.RUN_FINISHED:
             # These settle themselves, or need nobody: programs may want to know.
             return []
         case _:
@@ -155,7 +155,7 @@ def _read_directory(notices: Sequence[Notice]) -> Directory:
                 people.update(_told(notice))
             case Kind.OPERATION_NEEDS_PERSON | Kind.RUN_PAUSED:
                 resolving = True
-            case Kind.OPERATION_UNKNOWN | Kind.RUN_FINISHED:
+            case Kind.OPERATION_UNKNOWN | Kind.OPERATION_SETTLED | Kind.RUN_FINISHED:
                 pass
             case _:
                 assert_never(kind)

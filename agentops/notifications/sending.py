@@ -30,6 +30,7 @@ from agentops.models import Delivery
 from agentops.notifications import handing_on
 from agentops.notifications.errors import NotDelivered
 from agentops.notifications.mails import MailChannel
+from agentops.notifications.receivers import find_due_addresses
 from agentops.notifications.schedule import MOST_TRIES, delay_after
 from agentops.notifications.webhooks import WebhookChannel
 from agentops.notifications.wording import Told, read_told
@@ -126,8 +127,10 @@ def run_once() -> Swept:
 
 
 def lanes() -> list[Lane]:
-    """The receivers that the settings name. What is addressed to another one waits."""
-    found = [Lane(Channel.WEBHOOK, url) for url in settings.AGENTOPS_WEBHOOK_URLS]
+    """The receivers that the settings name, and of those that tokens name the ones that
+    something is due for. What is addressed to another one waits."""
+    urls = (*settings.AGENTOPS_WEBHOOK_URLS, *find_due_addresses())
+    found = [Lane(Channel.WEBHOOK, url) for url in urls]
     return [*found, Lane(Channel.EMAIL)] if settings.AGENTOPS_EMAIL_HOST else found
 
 

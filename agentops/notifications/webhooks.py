@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Final, Self
 
 import httpx2
-from django.conf import settings
 from standardwebhooks import Webhook
 
 from agentops.notifications.errors import NotDelivered
+from agentops.notifications.receivers import secret_of
 from agentops.notifications.wording import Told, payload, webhook_id
 
 CALL_SECONDS: Final = 10.0
@@ -36,7 +36,7 @@ class WebhookChannel:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._signer = Webhook(settings.AGENTOPS_WEBHOOK_SECRET)
+        self._signer = Webhook(secret_of(url))
 
     def __enter__(self) -> Self:
         self._runner = asyncio.Runner()

@@ -18,6 +18,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from runs.models import Approval, Notice, Question, ToolOperation
+from runs.state import OperationStatus
 
 Kind = Notice.Kind
 LONGEST_NAME: Final = 80
@@ -175,6 +176,9 @@ def _headline(told: Told) -> str:
             return "Effect uncertain"
         case Kind.OPERATION_NEEDS_PERSON:
             return "Needs a person to settle it"
+        case Kind.OPERATION_SETTLED:
+            known = told.status in OperationStatus.__members__
+            return f"Call {told.status.lower()}" if known else "Call settled"
         case Kind.RUN_PAUSED:
             return "Paused, waits for a person"
         case Kind.RUN_FINISHED:

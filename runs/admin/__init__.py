@@ -13,6 +13,7 @@ per kind of row.
 
 from runs.admin import (
     control,
+    gateway_calls,
     handoffs,
     incidents,
     journal,
@@ -28,6 +29,7 @@ from runs.admin import (
 
 __all__ = [
     "control",
+    "gateway_calls",
     "handoffs",
     "incidents",
     "journal",

@@ -28,6 +28,7 @@ from runs.admin.show import (
     in_flight_badge,
     json_block,
     line,
+    link,
     list_url,
     operation_badge,
     operation_link,
@@ -36,15 +37,18 @@ from runs.admin.show import (
     step_link,
     when,
 )
+from runs.agents import may_be_called
 from runs.models import (
     AgentRun,
     Approval,
+    GatewayCall,
     Incident,
     ModelDecision,
     ToolObservation,
     ToolOperation,
     Transition,
 )
+from runs.presenting_calls import asker_of
 from runs.sensitive import names_of_operation, without_secrets
 from runs.state import OperationStatus
 
@@ -270,10 +274,21 @@ def _facts(operation: ToolOperation) -> list[Fact]:
         is_done = one.status == OperationStatus.COMMITTED
         label = "Corrected by" if is_done else "Compensation that is not committed"
         facts.append(Fact(label, operation_link(one.pk)))
+    facts += _asked_for(operation)
     if operation.next_watch_at is not None:
         watched = format_html("next {}", when(operation.next_watch_at))
         facts.append(Fact("Watched for a late effect", watched))
     return facts
+
+
+def _asked_for(operation: ToolOperation) -> list[Fact]:
+    if not may_be_called(operation.run.agent):
+        return []
+    call = GatewayCall.objects.filter(operation_id=operation.pk).first()
+    if call is None:
+        return []
+    asked = link(record_url(GatewayCall, call.pk), line(asker_of(call)))
+    return [Fact("Asked for from outside", asked)]
 
 
 _SENT_AND_OPEN = (OperationStatus.RUNNING, OperationStatus.UNKNOWN)

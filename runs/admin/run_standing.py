@@ -20,9 +20,11 @@ from runs.admin.show import (
     version_link,
     when,
 )
+from runs.agents import may_be_called
 from runs.family import MOST, find_descendants
-from runs.models import AgentRun, Question, Wait
+from runs.models import AgentRun, GatewayCall, Question, Wait
 from runs.presenting import present_limits, present_spent
+from runs.presenting_calls import asker_of
 from runs.state import RunEvent, RunState
 from runs.tables import say_spent
 from tools.redaction import scrub
@@ -62,7 +64,7 @@ def agent_of(run: AgentRun) -> Cell:
 
 def standing_facts(run: AgentRun) -> list[Fact]:
     """Where the run came from, what it may spend, what was asked of it."""
-    facts = [Fact("Spent", say_spent(present_spent(run), present_limits(run)))]
+    facts = [*_called_from(run), Fact("Spent", say_spent(present_spent(run), present_limits(run)))]
     if run.priority:
         facts.append(Fact("Priority", str(run.priority)))
     if run.parent_operation is not None:
@@ -123,6 +125,18 @@ def family_of(run: AgentRun) -> list[Table]:
             )
         )
     return tables
+
+
+def _called_from(run: AgentRun) -> list[Fact]:
+    """Who calls in the name of a run whose agent runs elsewhere; nothing for any other run."""
+    newest = run.gateway_calls.order_by("-id").first() if may_be_called(run.agent) else None
+    if newest is None:
+        return []
+    thread = run.labels.get("thread", "")
+    calls = link(list_url(GatewayCall, run=run.pk), "its calls")
+    said = f", thread {line(thread, 100)}" if thread else ""
+    asker = line(asker_of(newest))
+    return [Fact("Called from outside", format_html("by {}{} {}", asker, said, calls))]
 
 
 def _say_wait(wait: Wait, name: Cell) -> Cell:

@@ -57,6 +57,7 @@ from runs.models import (
     Approval,
     Checkpoint,
     ControlRequest,
+    GatewayCall,
     Handoff,
     Incident,
     LlmRequest,
@@ -88,6 +89,7 @@ OF_A_RUN: Final[dict[str, type[Row]]] = {
     "Incidents": Incident,
     "Requests": ControlRequest,
     "Signals": Signal,
+    "Gateway calls": GatewayCall,
 }
 
 MEANINGS: Final[dict[RunState, str]] = {

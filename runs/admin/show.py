@@ -25,6 +25,7 @@ from runs.models import (
     Checkpoint,
     ControlRequest,
     Definition,
+    GatewayCall,
     Handoff,
     Incident,
     LlmRequest,
@@ -61,6 +62,7 @@ Row = (
     | Handoff
     | Definition
     | Release
+    | GatewayCall
 )
 
 NOTHING: Final = "–"

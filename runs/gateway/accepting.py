@@ -104,6 +104,8 @@ def accept_finish(*, actor: Actor, run_id: UUID, result: Any = None, error: str 
             request_digest=digest(said),
             arguments=said,
             created_by=actor.name,
+            door=actor.door,
+            address=actor.address,
         )
         make_due(run.pk)
     run.refresh_from_db()
@@ -243,6 +245,8 @@ def _insert(actor: Actor, asked: Asked, run: AgentRun, *, wait_seconds: float) -
         rationale=asked.rationale,
         ends_run=asked.run is None and asked.thread is None,
         created_by=actor.name,
+        door=actor.door,
+        address=actor.address,
         answer_by=Now() + timedelta(seconds=wait_seconds),
     )
     call.save(force_insert=True)

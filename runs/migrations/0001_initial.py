@@ -444,7 +444,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('event_id', models.CharField(max_length=160, unique=True)),
-                ('kind', models.CharField(choices=[('approval.requested', 'A signature is asked for'), ('approval.reminder', 'A signature is still missing'), ('approval.escalated', 'A second group is asked'), ('approval.decided', 'Approved, denied, expired or superseded'), ('operation.unknown', 'An effect may or may not have happened'), ('operation.needs_person', 'A person must settle an operation'), ('run.paused', 'A run was paused and waits for a person'), ('run.finished', 'A run came to its end'), ('question.asked', 'An agent asks people'), ('question.reminder', 'An answer is still missing'), ('question.escalated', 'A second group is asked for an answer'), ('question.answered', 'A person answered')], max_length=32)),
+                ('kind', models.CharField(choices=[('approval.requested', 'A signature is asked for'), ('approval.reminder', 'A signature is still missing'), ('approval.escalated', 'A second group is asked'), ('approval.decided', 'Approved, denied, expired or superseded'), ('operation.unknown', 'An effect may or may not have happened'), ('operation.needs_person', 'A person must settle an operation'), ('operation.settled', 'A call from outside came to its end'), ('run.paused', 'A run was paused and waits for a person'), ('run.finished', 'A run came to its end'), ('question.asked', 'An agent asks people'), ('question.reminder', 'An answer is still missing'), ('question.escalated', 'A second group is asked for an answer'), ('question.answered', 'A person answered')], max_length=32)),
                 ('operation_id', models.CharField(blank=True, max_length=64)),
                 ('status', models.CharField(blank=True, help_text='what it came to', max_length=32)),
                 ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
@@ -782,6 +782,8 @@ class Migration(migrations.Migration):
                 ('rationale', models.TextField(blank=True, help_text='why, in the words of whoever asked')),
                 ('ends_run', models.BooleanField(db_default=False, help_text='the run was started for this call, and ends with it')),
                 ('created_by', models.CharField(max_length=100)),
+                ('door', models.CharField(blank=True, db_default='', help_text='by which it came: api, mcp, command', max_length=8)),
+                ('address', models.CharField(blank=True, db_default='', help_text='where it came from', max_length=64)),
                 ('received_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('answer_by', models.DateTimeField(help_text='until then whoever asked waits for the answer', null=True)),
                 ('taken_at', models.DateTimeField(help_text='when its run decided to do it', null=True)),

@@ -145,6 +145,7 @@ class Notice(models.Model):
         APPROVAL_DECIDED = "approval.decided", "Approved, denied, expired or superseded"
         OPERATION_UNKNOWN = "operation.unknown", "An effect may or may not have happened"
         OPERATION_NEEDS_PERSON = "operation.needs_person", "A person must settle an operation"
+        OPERATION_SETTLED = "operation.settled", "A call from outside came to its end"
         RUN_PAUSED = "run.paused", "A run was paused and waits for a person"
         RUN_FINISHED = "run.finished", "A run came to its end"
         QUESTION_ASKED = "question.asked", "An agent asks people"

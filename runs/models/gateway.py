@@ -38,6 +38,12 @@ class GatewayCall(models.Model):
         db_default=False, help_text="the run was started for this call, and ends with it"
     )
     created_by = models.CharField(max_length=NAME)
+    door = models.CharField(
+        max_length=8, blank=True, db_default="", help_text="by which it came: api, mcp, command"
+    )
+    address = models.CharField(
+        max_length=64, blank=True, db_default="", help_text="where it came from"
+    )
     received_at = models.DateTimeField(db_default=Now())
     answer_by = models.DateTimeField(
         null=True, help_text="until then whoever asked waits for the answer"

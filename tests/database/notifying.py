@@ -56,6 +56,7 @@ class Receiver:
     def __init__(self, answer: Callable[[int], Answer] = lambda number: 204) -> None:
         self.received: list[Received] = []
         self.answer = answer
+        self.secret = SECRET
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -63,7 +64,7 @@ class Receiver:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                said = Webhook(SECRET).verify(body, dict(self.headers))
+                said = Webhook(receiver.secret).verify(body, dict(self.headers))
                 raw = f"{self.requestline}\n{self.headers}\n{body.decode()}"
                 receiver.received.append(Received(self.path, self.headers["webhook-id"], said, raw))
                 answer = receiver.answer(len(receiver.received))

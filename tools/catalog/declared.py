@@ -39,4 +39,5 @@ class Declared(TypedDict, total=False):
     approval_policy: Approve
     resource_version: Callable[..., Any]
     sensitive: Sequence[str]
+    describe: str | Callable[..., str] | None
     migrate_arguments: Migration

@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 from django.utils import timezone
 
+from agentops.notifications.receivers import check_receiver, secret_of
 from agentops.tokens import InvalidName, NoScope, UnknownScope, issue_token
 from approvals.errors import ANSWERING, PERMISSION
 from runs.access import APPROVALS_DECIDE, QUESTIONS_ANSWER, SCOPES
@@ -31,12 +32,19 @@ class Command(KernelCommand):
             "--user", help="whose token it is, made if missing; the token's name if left out"
         )
         parser.add_argument("--groups", default="", help="groups that the user joins")
+        parser.add_argument(
+            "--webhook-url",
+            default="",
+            metavar="URL",
+            help="is told when a call that its caller does not wait for any more is settled",
+        )
         parser.add_argument("--days", type=int, help="how long it is valid; for ever if left out")
 
     def act(self, options: dict[str, Any]) -> None:
         days = options["days"]
         if days is not None and not 1 <= days <= 36_500:
             raise CommandError(f"--days: {days} is not possible; give a number of days from 1.")
+        webhook_url = check_receiver(options["webhook_url"])
         try:
             with transaction.atomic():
                 user = _find_or_make_user(options["user"] or options["name"])
@@ -50,10 +58,12 @@ class Command(KernelCommand):
                     name=options["name"],
                     scopes=scopes,
                     expires_at=timezone.now() + timedelta(days=days) if days else None,
+                    webhook_url=webhook_url,
                 )
         except (UnknownScope, NoScope, InvalidName) as error:
             raise CommandError(str(error)) from error
         row = issued.row
+        signed_with = secret_of(webhook_url) if webhook_url else None
         if self.as_json:
             self.show_json(
                 {
@@ -65,6 +75,8 @@ class Command(KernelCommand):
                     "permissions_given": given,
                     "scopes": row.scopes,
                     "expires_at": row.expires_at.isoformat() if row.expires_at else None,
+                    "webhook_url": row.webhook_url or None,
+                    "webhook_secret": signed_with,
                 }
             )
             return
@@ -73,6 +85,8 @@ class Command(KernelCommand):
             self.say(f"{user.get_username()} has the permission {permission} from now on.")
         self.say("It is shown this once; send it as the header")
         self.say(f"Authorization: Token {issued.secret}")
+        if signed_with:
+            self.say(f"What is sent to {webhook_url} is signed with {signed_with}")
 
 
 def _find_or_make_user(username: str) -> User:

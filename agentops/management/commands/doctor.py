@@ -13,7 +13,7 @@ import urllib.request
 from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import psycopg
 from celery import current_app
@@ -29,12 +29,15 @@ from agentops.ports import PortBusy, PortUnusable, require_free_port
 from agentops.processes import LOOPBACK
 from runs.unserved import find_unserved
 from runs.worker_ends import count_by_standing
+from tools.mcp_servers.declaring import declared_servers
+from tools.mcp_servers.live import ask_all
 
 _START = "Start the stack: python manage.py up"
 _OLDEST_POSTGRES = 140_000
 _NEEDED_BYTES = 200 * 1024 * 1024
 _WISE_BYTES = 1024 * 1024 * 1024
 _PATIENCE_SECONDS = 3
+_MCP_SECONDS: Final = 20.0
 _VERSIONS_NAMED = 5
 
 
@@ -85,6 +88,7 @@ def examine() -> list[Finding]:
         "worker ends": _worker_ends,
         "versions": _versions,
         "sweeps": _sweeps,
+        "mcp servers": examine_mcp_servers,
         "web port": lambda: _port(settings.PORT, variable="PORT", path="healthz"),
         "flower port": lambda: _port(
             settings.FLOWER_PORT, variable="FLOWER_PORT", path="healthcheck"
@@ -264,6 +268,25 @@ def _sweeps() -> Finding:
     if part.ok:
         return Finding("sweeps", "ok", part.detail)
     return Finding("sweeps", "error", part.detail, f"{_START} (beat and a worker have to run)")
+
+
+def examine_mcp_servers() -> Finding | None:
+    """Whether each server of AGENTOPS_MCP_SERVERS lists what is pinned; None without any."""
+    declared = declared_servers()
+    if declared.path is None:
+        return None
+    if declared.problems:
+        fix = "Correct the file that AGENTOPS_MCP_SERVERS names; `manage.py check` says all of it."
+        return Finding("mcp servers", "error", declared.problems[0], fix)
+    silent, differing = ask_all(declared.servers, seconds=_MCP_SECONDS)
+    if differing:
+        fix = "Read `manage.py describe_mcp SERVER`; --pin TOOL agrees to what it shows."
+        return Finding("mcp servers", "error", "; ".join(differing.values()), fix)
+    if silent:
+        detail = "; ".join(f"{name}: {why}" for name, why in silent.items())
+        fix = "Start it, or correct its place and its variables: calls wait for it until then."
+        return Finding("mcp servers", "warning", detail, fix)
+    return Finding("mcp servers", "ok", f"as pinned: {', '.join(declared.servers) or 'none'}")
 
 
 def _port(port: int, *, variable: str, path: str) -> Finding:

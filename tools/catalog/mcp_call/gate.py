@@ -67,6 +67,19 @@ class Gate:
         request.extensions = {**request.extensions, "timeout": timeout, "trace": look}
 
 
+class Shut(Gate):
+    """Opens never: for a session that is to call nothing."""
+
+    def __init__(self) -> None:
+        self.opened = False
+
+    def open(self) -> None:
+        raise NotSent("this session only lists tools")
+
+    def watch(self, request: httpx2.Request) -> None:
+        self.open()
+
+
 class GatedTransport(httpx2.AsyncBaseTransport):
     """The HTTP transport that the MCP client library is given."""
 

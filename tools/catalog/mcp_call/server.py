@@ -6,22 +6,31 @@ Does not connect.
 """
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tools.catalog.secret import NoSecret, read_secret
+
+# What a header may hold, "Basic …" with its space among it.
+_HEADER = re.compile(r"[\x20-\x7e]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpServer:
-    """Streamable HTTP. `url_env` names the variable with the endpoint's address, `token_env` the
-    one with a token, which is sent as `Authorization: Bearer` ("" sends none)."""
+    """Streamable HTTP. `url_env` names the variable with the endpoint's address, unless `address`
+    says it; `token_env` the one with a token, which is sent as `Authorization: Bearer` ("" sends
+    none). `headers_env` names the variable of each further header's value."""
 
-    url_env: str
+    url_env: str = ""
+    address: str = ""
     token_env: str = ""
+    headers_env: Mapping[str, str] = field(default_factory=dict)
 
     def url(self) -> str:
         """Raises NoSecret."""
+        if self.address:
+            return self.address
         url = read_secret(self.url_env)
         if not url.startswith(("https://", "http://")):
             raise NoSecret(self.url_env, problem="holds no http address")
@@ -29,9 +38,10 @@ class HttpServer:
 
     def headers(self) -> dict[str, str]:
         """Raises NoSecret."""
-        if not self.token_env:
-            return {}
-        return {"Authorization": f"Bearer {read_secret(self.token_env)}"}
+        headers = {name: _read_header(variable) for name, variable in self.headers_env.items()}
+        if self.token_env:
+            headers["Authorization"] = f"Bearer {read_secret(self.token_env)}"
+        return headers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +64,12 @@ class StdioServer:
 
 
 McpServer = HttpServer | StdioServer
+
+
+def _read_header(variable: str) -> str:
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise NoSecret(variable, problem="is not set")
+    if _HEADER.fullmatch(value) is None:
+        raise NoSecret(variable, problem="holds what no header may hold")
+    return value

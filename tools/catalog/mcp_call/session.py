@@ -8,7 +8,7 @@ take none, and a call that needs them is Lost.
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import httpx2
 
 from tools.call import Call
 from tools.catalog.extras import need
-from tools.catalog.mcp_call.gate import Gate, GatedTransport
+from tools.catalog.mcp_call.gate import Gate, GatedTransport, Shut
 from tools.catalog.mcp_call.server import HttpServer, McpServer
 from tools.errors import NotSent, ToolError
 from tools.outcome import describe
@@ -42,15 +42,21 @@ async def call_once(
     tool: str,
     arguments: Mapping[str, Any],
     meta: Mapping[str, Any],
+    check: Callable[[Any], None] | None = None,
 ) -> tuple[Any, Any]:
-    """(the tool's listing, its `CallToolResult`), of the SDK's types. Raises NotSent, Lost."""
+    """(the tool's listing, its `CallToolResult`), of the SDK's types. Raises NotSent, Lost.
+
+    `check` is given the listing before anything leaves, and may raise NotSent.
+    """
     need("mcp", extra="mcp")
     gate = Gate(call)
     answers: list[tuple[Any, Any]] = []
     try:
         with anyio.fail_after(max(0.0, call.seconds_left())):
-            async with _opened(server, gate, call) as session:
+            async with _opened(server, gate, call.seconds_left()) as session:
                 listing = await _find_listing(session, tool)
+                if check is not None:
+                    check(listing)
                 if not isinstance(server, HttpServer):
                     gate.open()
                 answers.append((listing, await _send(session, tool, arguments, meta, call)))
@@ -63,8 +69,23 @@ async def call_once(
     return answers[0]
 
 
+async def list_tools(server: McpServer, *, seconds: float) -> list[Any]:
+    """The server's listings of all its tools, of the SDK's type; calls none. Raises NotSent."""
+    need("mcp", extra="mcp")
+    listings: list[Any] = []
+    try:
+        with anyio.fail_after(seconds):
+            async with _opened(server, Shut(), seconds) as session:
+                async for listed in _listings(session):
+                    listings.append(listed)
+                return listings
+    except Exception as error:  # noqa: BLE001 (read, never lost)
+        first = _first(error)
+        raise (first if isinstance(first, NotSent) else NotSent(_words(first))) from None
+
+
 @asynccontextmanager
-async def _opened(server: McpServer, gate: Gate, call: Call) -> AsyncIterator[Any]:
+async def _opened(server: McpServer, gate: Gate, seconds: float) -> AsyncIterator[Any]:
     """A session that was initialised."""
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -75,7 +96,7 @@ async def _opened(server: McpServer, gate: Gate, call: Call) -> AsyncIterator[An
             http = httpx2.AsyncClient(
                 transport=GatedTransport(gate),
                 headers=server.headers(),
-                timeout=max(0.0, call.seconds_left()),
+                timeout=max(0.0, seconds),
                 # The library follows redirects itself, as many as the client would.
                 max_redirects=0,
                 trust_env=False,
@@ -99,18 +120,23 @@ async def _find_listing(session: Any, tool: str) -> Any:
 
     Newer servers refuse a call of a tool that this session has not listed.
     """
+    async for listed in _listings(session):
+        if listed.name == tool:
+            return listed
+    raise NotSent(f"the server lists no tool {tool}")
+
+
+async def _listings(session: Any) -> AsyncIterator[Any]:
     from mcp_types import PaginatedRequestParams
 
     cursor: str | None = None
     for _ in range(MOST_PAGES):
         page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         for listed in page.tools:
-            if listed.name == tool:
-                return listed
+            yield listed
         cursor = page.next_cursor
         if cursor is None:
             break
-    raise NotSent(f"the server lists no tool {tool}")
 
 
 async def _send(

@@ -1,0 +1,1 @@
+"""What the web process of the API's conformance test serves."""

@@ -1,0 +1,215 @@
+"""A shop behind the gateway, and agents of other frameworks that are killed and started again.
+
+Guarantees: an agent dies after the provider has done what it asked for and before it has heard
+of it, whatever the speed of the machine: the provider holds the answer back until the agent is
+dead. The web process lives on its own database, and on the servers that all tests share.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from django.db import connection
+from pytest_django import DjangoDbBlocker
+
+from agentops import processes
+from examples.shop.provider.ledger import Effect
+from examples.shop.provider_process import ProviderDidNotSee, ProviderProcess, provider_process
+from tests.processes import (
+    ROOT,
+    Program,
+    Servers,
+    environment,
+    in_database,
+    of_this_test,
+    wait_until,
+)
+
+BARE, GUARDED = "acct_bare", "acct_main"
+
+
+@dataclass(frozen=True)
+class Shop:
+    """The gateway at `url`, `token` for it, and the provider behind both."""
+
+    url: str
+    token: str
+    provider: ProviderProcess
+    database_url: str
+    web: Program
+
+    def environment(self, directory: Path) -> dict[str, str]:
+        """What an agent's process is told; what it keeps lies in `directory` or the database."""
+        return {
+            **os.environ,
+            "AGENTOPS_URL": self.url,
+            "AGENTOPS_TOKEN": self.token,
+            "SHOP_PAYMENTS_URL": self.provider.url,
+            "STATE_DIRECTORY": str(directory),
+            "STATE_DATABASE_URL": self.database_url,
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+@dataclass(frozen=True)
+class Refunds:
+    """How often each order was refunded in one test: by an agent alone, and through the gateway."""
+
+    bare: Mapping[str, int]
+    guarded: Mapping[str, int]
+
+
+@pytest.fixture(scope="package")
+def shop(
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Shop]:
+    """A web process, whose provider ignores keys, on a database of its own."""
+    directory = tmp_path_factory.mktemp("shop")
+    with ExitStack() as under:
+        with django_db_blocker.unblock():
+            servers = under.enter_context(_own_database(of_this_test()))
+        provider = under.enter_context(
+            provider_process(directory / "ledger.sqlite3", ignore_keys=True)
+        )
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        env = environment(
+            servers,
+            apps="tests.frameworks.shop",
+            lease_seconds=30.0,
+            more={"SHOP_PAYMENTS_URL": provider.url, "PORT": str(port)},
+        )
+        arguments = processes.web(host="127.0.0.1", port=port)
+        log = directory / "web.log"
+        web = under.enter_context(Program("-m", "uvicorn", *arguments, env=env, log=log))
+        token = _create_token(env)
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: _answers(f"{url}/healthz"), what="the web answers", seconds=60)
+        yield Shop(
+            url=url, token=token, provider=provider, database_url=servers.database_url, web=web
+        )
+        # Captured, and shown with a failure alone.
+        print(web.said)
+
+
+@contextmanager
+def _own_database(servers: Servers) -> Iterator[Servers]:
+    """A copy of the migrated test database, dropped at the end."""
+    template, name = connection.settings_dict["NAME"], f"frameworks_{uuid4().hex[:12]}"
+    # Only one that nobody is connected to can be copied.
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]
+    elsewhere = in_database(servers.database_url, "postgres")
+    with psycopg.connect(elsewhere, autocommit=True) as at_server:
+        at_server.execute(f'CREATE DATABASE {name} TEMPLATE "{template}"'.encode())
+        try:
+            url = in_database(servers.database_url, name)
+            yield Servers(database_url=url, broker_url=servers.broker_url)
+        finally:
+            at_server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def _create_token(env: Mapping[str, str]) -> str:
+    arguments = ("create_token", "agents", "--scopes=read,operations:call:*", "--json")
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["token"])
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+class Killing:
+    """Starts the same program twice: the first one dies in the middle of its refunds."""
+
+    def __init__(self, shop: Shop, directory: Path) -> None:
+        self._shop, self._directory = shop, directory
+        self._seen = len(shop.provider.effects())
+
+    def start(self, program: str, *arguments: str) -> Program:
+        return Program(
+            "-m",
+            f"tests.frameworks.programs.{program}",
+            *arguments,
+            env=self._shop.environment(self._directory),
+            log=self._directory / "agent.log",
+            name=program,
+        )
+
+    def kill_in_the_middle_of_its_refunds(
+        self, program: str, *arguments: str, refunds: int = 2
+    ) -> None:
+        """SIGKILL once that many refunds are made and none of them is answered."""
+        provider = self._shop.provider
+        provider.fault("hold", after_commit=True, times=refunds)
+        with self.start(program, *arguments) as doomed:
+            wait_until(
+                lambda: self._is_held(refunds) or not doomed.lives,
+                what=f"{program} waits for {refunds} refunds",
+                seconds=60,
+            )
+            assert doomed.lives, doomed.said
+            # With what it has started itself.
+            os.killpg(doomed.pid, signal.SIGKILL)
+            assert doomed.wait() == -signal.SIGKILL
+        provider.release()
+
+    def start_again(self, program: str, *arguments: str) -> str:
+        """What it says; it has to end by itself, and well."""
+        with self.start(program, *arguments) as resumed:
+            assert resumed.wait(seconds=60) == 0, resumed.said
+            return resumed.said
+
+    def _is_held(self, refunds: int) -> bool:
+        try:
+            self._shop.provider.wait_until_held(refunds, seconds=0.2)
+        except ProviderDidNotSee:
+            return False
+        return True
+
+    def effects(self) -> list[Effect]:
+        """The money that moved in this test."""
+        return self._shop.provider.effects()[self._seen :]
+
+    def refunds(self) -> Refunds:
+        made = self.effects()
+        return Refunds(bare=_count(made, BARE), guarded=_count(made, GUARDED))
+
+
+def _count(effects: list[Effect], account: str) -> dict[str, int]:
+    orders = [one.order_id for one in effects if one.account == account]
+    return {order: orders.count(order) for order in orders}
+
+
+@pytest.fixture
+def killing(shop: Shop, tmp_path: Path) -> Iterator[Killing]:
+    yield Killing(shop, tmp_path)
+    # What a test that failed has left.
+    shop.provider.clear_faults()
+    shop.provider.release()

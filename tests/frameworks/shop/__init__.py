@@ -1,0 +1,1 @@
+"""An app whose tools agents of other frameworks call through the gateway."""

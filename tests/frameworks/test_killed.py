@@ -1,0 +1,74 @@
+"""Agents of other frameworks, killed after the provider acted and resumed by their framework.
+
+In each test two agents work side by side in one process: one whose tool calls the provider, and
+one whose tool calls it through the gateway, which is otherwise the code of the how-to page.
+"""
+
+import re
+import shutil
+
+import psycopg
+import pytest
+
+from tests.frameworks.conftest import Killing, Refunds, Shop
+from tests.frameworks.programs import task
+from tests.frameworks.programs.pages import HOW_TO
+
+pytestmark = [pytest.mark.crash, pytest.mark.django_db]
+
+# Order 17 was being refunded at the kill; the three refunds of order 18 are all meant.
+EXPECTED = Refunds(bare={"17": 2, "18": 3}, guarded={"17": 1, "18": 3})
+
+
+@pytest.mark.parametrize("framework", ["langgraph", "pydantic_ai", "openai_agents", "rest"])
+def test_a_killed_agent_that_its_framework_resumes_has_refunded_once(
+    framework: str, killing: Killing
+) -> None:
+    job = f"{framework}-7"
+    killing.kill_in_the_middle_of_its_refunds(framework, job)
+    said = killing.start_again(framework, job)
+    assert task.LAST_WORDS in said
+    assert killing.refunds() == EXPECTED
+    assert _figures_of(framework) == {"unguarded": EXPECTED.bare["17"], "guarded": 1}
+
+
+def _figures_of(framework: str) -> dict[str, int]:
+    """What the how-to page says was measured here."""
+    page = HOW_TO / f"use-from-{framework.replace('_', '-')}.md"
+    rows = re.findall(r"^\| ((?:un)?guarded) \| (\d+) \|$", page.read_text(), re.M)
+    return {name: int(count) for name, count in rows}
+
+
+def test_a_graph_whose_newest_checkpoint_is_lost_asks_its_llm_again_and_has_refunded_once(
+    killing: Killing, shop: Shop
+) -> None:
+    """As it can be with every durability but "sync"."""
+    job = "langgraph-8"
+    killing.kill_in_the_middle_of_its_refunds("langgraph", job)
+    with psycopg.connect(shop.database_url) as connection:
+        connection.execute("DELETE FROM checkpoint_writes WHERE thread_id LIKE %s", [f"{job}%"])
+        lost = connection.execute(
+            "DELETE FROM checkpoints WHERE (thread_id, checkpoint_id) IN ("
+            " SELECT thread_id, max(checkpoint_id) FROM checkpoints"
+            " WHERE thread_id LIKE %s GROUP BY thread_id)",
+            [f"{job}%"],
+        )
+        assert lost.rowcount == 2
+    assert task.LAST_WORDS in killing.start_again("langgraph", job)
+    assert killing.refunds() == EXPECTED
+    ids = {one.operation_id for one in killing.effects() if one.order_id == "17"}
+    assert len(ids) == 3, "its llm was not asked again"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_a_killed_script_that_is_started_again_has_refunded_once(killing: Killing) -> None:
+    killing.kill_in_the_middle_of_its_refunds("script", refunds=1)
+    assert '"COMMITTED"' in killing.start_again("script")
+    assert killing.refunds() == Refunds(bare={}, guarded={"17": 1})
+
+
+def test_a_killed_mcp_client_that_calls_again_has_refunded_once(killing: Killing) -> None:
+    """Order 19 is refunded without a key: its tool's intent names the call."""
+    killing.kill_in_the_middle_of_its_refunds("mcp_client", "mcp-7", refunds=3)
+    assert task.LAST_WORDS in killing.start_again("mcp_client", "mcp-7")
+    assert killing.refunds() == Refunds(bare=EXPECTED.bare, guarded={**EXPECTED.guarded, "19": 1})

@@ -1,0 +1,1 @@
+"""`AGENTOPS_APPS=tests.gateway.store` gives a web process the tools of these tests."""
