@@ -9,11 +9,12 @@ a method refuses everybody there, so a forgotten scope fails closed. `request.au
 Does not know sessions: those are the admin's.
 """
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models.functions import Now
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed, Throttled
@@ -26,6 +27,7 @@ from agentops.throttling import rates
 from agentops.tokens import digest_of
 from runs.access import Actor
 from runs.errors import NotPermitted
+from runs.prepared import fetch_one
 
 if TYPE_CHECKING:
     # That module reads the settings, which name this one.
@@ -34,6 +36,26 @@ if TYPE_CHECKING:
 KEYWORD: Final = "Token"
 # `last_used_at` is for people who clean up; a write per request would cost more than it says.
 LAST_USED_PRECISION: Final = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A token as its row is, by the database's clock, and its owner."""
+
+    id: int
+    prefix: str
+    scopes: list[str]
+    expired: bool
+    replaced: bool
+    fresh: bool
+    user_id: int
+    username: str
+    is_active: bool
+
+    def owner(self) -> User:
+        """The user, whose other columns are read when they are asked for."""
+        names = ("id", "username", "is_active")
+        return User.from_db(DEFAULT_DB_ALIAS, names, (self.user_id, self.username, self.is_active))
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -47,17 +69,7 @@ class TokenAuthentication(BaseAuthentication):
         secret = _secret_of(request)
         if secret is None:
             return None
-        digest = digest_of(secret)
-        found = (
-            ApiToken.objects.select_related("user")
-            .annotate(
-                expired=Q(expires_at__isnull=False, expires_at__lte=Now()),
-                replaced=Q(previous_digest=digest, previous_until__lte=Now()),
-                fresh=Q(last_used_at__isnull=False, last_used_at__gt=Now() - LAST_USED_PRECISION),
-            )
-            .filter(Q(digest=digest) | Q(previous_digest=digest))
-            .first()
-        )
+        found = _find_token(digest_of(secret))
         if found is None:
             raise AuthenticationFailed("This token is not known.")
         if found.replaced:
@@ -66,21 +78,21 @@ class TokenAuthentication(BaseAuthentication):
             )
         if found.expired:
             raise AuthenticationFailed(f"Token {found.prefix}… has expired; make a new one.")
-        if not found.user.is_active:
+        if not found.is_active:
             raise AuthenticationFailed(f"The owner of token {found.prefix}… is not active.")
-        if (wait := rates.take(found.pk)) > 0:
+        if (wait := rates.take(found.id)) > 0:
             raise Throttled(wait=wait, detail=f"Token {found.prefix}… {rates.limit_in_words()}")
         if not found.fresh:
-            ApiToken.objects.filter(pk=found.pk).update(last_used_at=Now())
+            ApiToken.objects.filter(pk=found.id).update(last_used_at=Now())
         actor = Actor(
-            name=found.user.get_username(),
+            name=found.username,
             scopes=frozenset(found.scopes),
-            user_id=found.user.pk,
-            token=found.pk,
+            user_id=found.user_id,
+            token=found.id,
             door=AuditEntry.Door.API,
             address=address_of(request.META),
         )
-        return found.user, actor
+        return found.owner(), actor
 
     def authenticate_header(self, request: Request) -> str:
         return f'{KEYWORD} realm="agentops"'
@@ -107,6 +119,28 @@ class HasScope(BasePermission):
         # Before anything is written, so that there is no write without its entry.
         begin(request._request, request.auth)
         return True
+
+
+def _find_token(digest: str) -> Found | None:
+    values = {"digest": digest, "seconds": LAST_USED_PRECISION.total_seconds()}
+    with connection.wrap_database_errors:
+        row = fetch_one(_QUERY, values)
+    return Found(*row) if row is not None else None
+
+
+# Every request asks for one, so it is worth a prepared statement.
+_QUERY: Final = """
+    SELECT token.id, token.prefix, token.scopes,
+           COALESCE(token.expires_at <= statement_timestamp(), false),
+           COALESCE(token.previous_digest = %(digest)s::text
+                    AND token.previous_until <= statement_timestamp(), false),
+           COALESCE(token.last_used_at > statement_timestamp()
+                    - make_interval(secs => %(seconds)s::float8), false),
+           owner.id, owner.username, owner.is_active
+    FROM agentops_apitoken token JOIN auth_user owner ON owner.id = token.user_id
+    WHERE token.digest = %(digest)s::text OR token.previous_digest = %(digest)s::text
+    LIMIT 1
+"""
 
 
 def _secret_of(request: Request) -> str | None:

@@ -189,7 +189,6 @@ class ApiTokenAdmin(BaseAdmin):
         shown = self._page(
             request, "rotated_token", title="New secret", token=issued.row, secret=issued.secret
         )
-        shown["Cache-Control"] = "no-store"
         shown["Referrer-Policy"] = "no-referrer"
         return shown
 

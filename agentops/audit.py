@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
@@ -106,40 +105,20 @@ class AuditMiddleware:
     stand last: what stands behind it would write before there is an entry.
     """
 
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
-        self._is_async = iscoroutinefunction(get_response)
-        if self._is_async:
-            markcoroutinefunction(self)
-        # One that has nothing to do is not worth another thread.
-        self.process_view = self._begin_async if self._is_async else self._begin
 
-    def __call__(self, request: HttpRequest) -> Any:
-        if self._is_async:
-            return self._call_async(request)
+    def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self._get_response(request)
         if _may_have_written(request, response):
             self._answer(request, response)
         return response
 
-    async def _call_async(self, request: HttpRequest) -> Any:
-        response = await self._get_response(request)
-        if _may_have_written(request, response):
-            await sync_to_async(self._answer)(request, response)
-        return response
-
-    def _begin(self, request: HttpRequest, view: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
-        if request.method not in READING and _is_admins(request) and (who := _person(request)):
-            begin(request, who)
-
-    async def _begin_async(
+    def process_view(
         self, request: HttpRequest, view: Any, args: Any, kwargs: Mapping[str, Any]
     ) -> None:
-        if request.method not in READING and _is_admins(request):
-            await sync_to_async(self._begin)(request, view, args, kwargs)
+        if request.method not in READING and _is_admins(request) and (who := _person(request)):
+            begin(request, who)
 
     def _answer(self, request: HttpRequest, response: HttpResponse) -> None:
         said = getattr(response, "data", None)

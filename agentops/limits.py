@@ -39,22 +39,31 @@ class Limits:
             return await self._inner(scope, receive, send)
         if (refusal := _judge(scope)) is not None:
             return await _refuse(send, *refusal, path=scope["path"])
-        body = _Body(receive, send, path=scope["path"])
+        body = _Body(receive, send, scope)
         await self._inner(scope, body.receive, body.send)
 
 
 class _Body:
-    """The two ends of one request, until its body proves too large."""
+    """The two ends of one request, until its body proves too large.
 
-    def __init__(self, receive: Receive, send: Send, *, path: str) -> None:
-        self._receive, self._send, self._path = receive, send, path
+    An answer that does not wait for the rest of a body ends the connection, or the server would
+    read on for nothing.
+    """
+
+    def __init__(self, receive: Receive, send: Send, scope: Scope) -> None:
+        self._receive, self._send, self._path = receive, send, scope["path"]
         self._read = 0
+        self._is_coming = any(
+            name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+            for name, value in scope["headers"]
+        )
         self._has_begun = self._is_over = False
 
     async def receive(self) -> Message:
         if self._is_over:
             return {"type": "http.disconnect"}
         message = await self._receive()
+        self._is_coming = bool(message.get("more_body"))
         self._read += len(message.get("body", b""))
         if self._read <= largest_body():
             return message
@@ -68,6 +77,9 @@ class _Body:
         if self._is_over:
             return
         self._has_begun = True
+        if self._is_coming and message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), (b"connection", b"close")]
+            message = {**message, "headers": headers}
         await self._send(message)
 
 

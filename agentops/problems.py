@@ -19,7 +19,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanen
 from django.urls import Resolver404, resolve
 from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
-from rest_framework.exceptions import APIException, AuthenticationFailed, NotAuthenticated
+from rest_framework.exceptions import (
+    APIException,
+    AuthenticationFailed,
+    NotAuthenticated,
+    Throttled,
+)
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
@@ -283,6 +288,10 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
         case NotAuthenticated() | AuthenticationFailed():
             detail = _words_of(error.detail)
             fix = "Send 'Authorization: Token …'; `manage.py create_token` makes a token."
+            about = {"field": "Authorization", "fix": fix}
+        case Throttled():
+            detail = _words_of(error.detail)
+            fix = "Send it again after Retry-After seconds; AGENTOPS_RATE_PER_MINUTE is the limit."
             about = {"field": "Authorization", "fix": fix}
         case APIException():
             detail = _words_of(error.detail)

@@ -57,7 +57,7 @@ class Rates:
         """What one who asked too often is told."""
         return (
             f"asks too often: this process lets {settings.AGENTOPS_RATE_PER_MINUTE} requests a "
-            "minute through (AGENTOPS_RATE_PER_MINUTE)."
+            "minute through."
         )
 
     def _forget_idle(self, now: float) -> None:

@@ -14,6 +14,7 @@ from django.contrib.auth import get_user_model
 from django.db.models.functions import Now
 
 from runs.access import Actor
+from runs.called import drop_called
 from runs.errors import InvalidInput, UnknownRun
 from runs.models import TEXT_LIMIT, AgentRun, ControlRequest, Transition
 from runs.state import RunEvent, RunState, next_run_state
@@ -75,9 +76,11 @@ def reopen(
 ) -> None:
     """Move a locked, final run by `event`, so that a worker is due for it now.
 
-    Requests of its former life are over: it neither is paused nor will be cancelled.
+    Requests of its former life are over: it neither is paused nor will be cancelled, and what it
+    was called for and had not taken up is not done.
     """
     target = next_run_state(state=RunState(run.state), event=event)
+    drop_called(run.pk)
     AgentRun.objects.filter(id=run.pk).update(
         state=target,
         version=run.version + 1,

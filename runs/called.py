@@ -6,8 +6,9 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db.models import Q
+from django.db.models.functions import Now
 
-from runs.models import GatewayCall
+from runs.models import GatewayCall, ToolOperation
 
 
 @dataclass
@@ -23,6 +24,8 @@ class Called:
     heard_at: datetime | None
     # By operation: until when whoever asked waits for what was taken up here.
     answer_by: dict[str, datetime] = field(default_factory=dict)
+    # The operation of the step that was closed last, where that was seen.
+    last: ToolOperation | None = None
 
     def take(self, most: int) -> Sequence[GatewayCall]:
         """The requests that are decided about next, together: calls, or the one end."""
@@ -50,3 +53,19 @@ def find_called(run_id: UUID) -> Called:
         ends_run=any(row.ends_run for row in rows),
         heard_at=max((row.received_at for row in rows), default=None),
     )
+
+
+def drop_called(run_id: UUID) -> None:
+    """What the run was asked for and has not taken up is never done."""
+    GatewayCall.objects.filter(run_id=run_id, taken_at__isnull=True).update(
+        taken_at=Now(), arguments=None
+    )
+
+
+def drop_if_ended(call: GatewayCall) -> None:
+    """Have a call that its run did not take up before it ended say so; `call` then knows when it
+    was taken up, or that it never will be."""
+    GatewayCall.objects.filter(
+        pk=call.pk, taken_at__isnull=True, run__finished_at__isnull=False
+    ).update(taken_at=Now(), arguments=None)
+    call.refresh_from_db(fields=["taken_at", "arguments", "run"])

@@ -162,6 +162,8 @@ class Change:
     # With which of these begin.
     handed_over: list[Handoff] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    # What nobody took up is never done: the run ends.
+    drops_calls: bool = False
     # Of which those are told that do not wait for the answer any more.
     settled_calls: list[SettledCall] = field(default_factory=list)
     # Told once this is written, and not before.

@@ -18,11 +18,9 @@ Lock order everywhere: run, then step, then operation. SQL and not the ORM,
 because this is the hot path: the ORM's own work costs more than the commit.
 """
 
-import re
 import time
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import psycopg
 from django.db import (
@@ -36,6 +34,7 @@ from django.db import (
 from runs import events
 from runs.change import Change
 from runs.errors import InsideTransaction, IntentTaken, LeaseLost, SignatureGone
+from runs.prepared import fetch_one
 from runs.statement import POLICY_GENERATION, Held, build_statement
 
 INTENT_CONSTRAINT: Final = "operation_unique_intent"
@@ -140,38 +139,13 @@ BROKEN: Final = (
 
 
 def _execute(sql: str, values: dict[str, Any]) -> Written | None:
-    ours = connections[DEFAULT_DB_ALIAS]
-    ours.ensure_connection()
-    raw = cast("psycopg.Connection[Any]", ours.connection)
-    text, names = _numbered(sql)
-    with psycopg.RawCursor(raw) as cursor:
-        try:
-            cursor.execute(text, [values[name] for name in names], prepare=True)
-        except psycopg.errors.UniqueViolation as error:
-            if error.diag.constraint_name != INTENT_CONSTRAINT:
-                raise
-            raise IntentTaken(run_id=str(values["run"])) from error
-        row = cursor.fetchone()
+    try:
+        row = fetch_one(sql, values)
+    except psycopg.errors.UniqueViolation as error:
+        if error.diag.constraint_name != INTENT_CONSTRAINT:
+            raise
+        raise IntentTaken(run_id=str(values["run"])) from error
     return None if row is None else Written(*row)
-
-
-@lru_cache(maxsize=256)
-def _numbered(sql: str) -> tuple[bytes, list[str]]:
-    """The statement with $1, $2 … and the names behind them.
-
-    Once per shape: psycopg keeps the parsed form of short statements only.
-    """
-    names: list[str] = []
-
-    def number(found: re.Match[str]) -> str:
-        if found[1] not in names:
-            names.append(found[1])
-        return f"${names.index(found[1]) + 1}"
-
-    return _NAMED.sub(number, sql).encode(), names
-
-
-_NAMED: Final = re.compile(r"%\((\w+)\)s")
 
 
 def _is_still_held(held: Held) -> bool:

@@ -7,7 +7,7 @@ one commit; nothing is due afterwards. A run that is to be compensated ends only
 Does not correct anything: `saga.py` and the engine do.
 """
 
-from runs.agents import get_agent
+from runs.agents import get_agent, may_be_called
 from runs.delegation import cancel_children, settle_children, tell_parent
 from runs.errors import UnknownAgent
 from runs.models import TEXT_LIMIT, Notice, Wait
@@ -71,6 +71,10 @@ def end_compensating(work: Work, saga: Saga) -> None:
 def finish(work: Work) -> None:
     """Commit a final state: the step ends with it, and nobody is due any more."""
     work.change.run["finished_at"] = work.now
+    # What somebody else asks for from here on finds the run ended.
+    work.change.drops_calls = may_be_called(work.agent) and (
+        work.called is None or bool(work.called.waiting)
+    )
     work.notify(Notice.Kind.RUN_FINISHED, f"{work.run_id}:{work.version}", status=work.state)
     _close_step(work)
     work.release(wake_in=None, attempt_outcome="done")

@@ -102,12 +102,13 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
     `owner` names the worker. Returns at once where nothing is due or somebody else
     holds the run. Safe to call any number of times, from anywhere.
     """
-    progress = Progress()
     claimed = claim(run_id=run_id, owner=owner)
-    if claimed is None:
-        return progress
-    progress.claimed = True
-    work = begin(claimed)
+    return drive(begin(claimed), turn=turn) if claimed is not None else Progress()
+
+
+def drive(work: Work, *, turn: Slice | None = None) -> Progress:
+    """The same for a run that was claimed, once, at any time within its lease."""
+    progress, run_id = Progress(claimed=True), work.run_id
     with heartbeat.keeping(work.lease):
         try:
             _load(work)

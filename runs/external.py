@@ -8,13 +8,13 @@ Does not accept requests (`gateway`), and asks nobody, so opening a step and dec
 commit.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from runs.agents import Agent
 from runs.called import Called, find_called
 from runs.deciders import External
 from runs.decisions import MOST_CALLS, CallTools, Decision, Fail, Finish, ToolCall
-from runs.models import GatewayCall, ToolOperation
+from runs.models import ControlRequest, GatewayCall, ToolOperation
 from runs.state import OperationStatus
 from runs.work import Work
 from tools.redaction import bound_text
@@ -29,15 +29,19 @@ def has_next(work: Work, agent: Agent) -> bool:
     """Whether there is something to decide. False when the run was given back until there is."""
     called = _load(work)
     if called.waiting or called.ends_run:
+        if called.ends_run and work.operations:
+            called.last = work.operations[-1]
         return True
     left = _seconds_left(work, agent, called)
     if left <= 0:
         # Whether it was heard of since is asked of the rows, not of memory.
         work.commit()
         work.called = None
-        if _load(work).waiting:
+        called = _load(work)
+        if called.waiting:
             return True
-        left = _seconds_left(work, agent, _load(work))
+        called.heard_at = _heard_of(work, called)
+        left = _seconds_left(work, agent, called)
     if left <= 0:
         return True
     work.release(wake_in=left)
@@ -71,11 +75,19 @@ def _seconds_left(work: Work, agent: Agent, called: Called) -> float:
     return (until - work.now).total_seconds()
 
 
+def _heard_of(work: Work, called: Called) -> datetime | None:
+    """When the run was asked for something last, by its agent or by whoever let it go on."""
+    going_on = (ControlRequest.Kind.RESUME, ControlRequest.Kind.RETRY)
+    asked = ControlRequest.objects.filter(run_id=work.run_id, kind__in=going_on)
+    dates = [called.heard_at, asked.order_by("-at").values_list("at", flat=True).first()]
+    return max((one for one in dates if one is not None), default=None)
+
+
 def _end_by_itself(work: Work, agent: Agent, called: Called) -> Decision:
     if not called.ends_run:
         assert isinstance(agent.decider, External), "asked for such agents alone"
         return Fail(f"its agent has asked for nothing for {agent.decider.idle}")
-    operation = (
+    operation = called.last or (
         ToolOperation.objects.filter(run_id=work.run_id)
         .order_by("-step_number", "-ordinal", "-revision")
         .first()

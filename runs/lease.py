@@ -17,7 +17,7 @@ writes find another token (`commit.py`), and every call asks `left()` first.
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -127,6 +127,9 @@ _COLUMNS: Final = (
     "labels",
 )
 
+# What a statement that claims a run returns.
+CLAIMED: Final = f"{', '.join(_COLUMNS)}, statement_timestamp(), {POLICY_GENERATION}"
+
 _CLAIM: Final = f"""
     UPDATE runs_agentrun
     SET fence_token = fence_token + 1, version = version + 1, lease_owner = %(owner)s,
@@ -139,7 +142,7 @@ _CLAIM: Final = f"""
           AND (%(anyhow)s OR (wake_at <= statement_timestamp() AND {OURS}))
           AND agent <> ALL (%(limited)s)
         FOR NO KEY UPDATE SKIP LOCKED)
-    RETURNING {", ".join(_COLUMNS)}, statement_timestamp(), {POLICY_GENERATION}
+    RETURNING {CLAIMED}
 """
 
 
@@ -166,21 +169,24 @@ def claim(*, run_id: UUID, owner: str, even_if_not_due: bool = False) -> Claimed
         found = cursor.fetchone()
     if found is None and limits:
         found = claim_within(_CLAIM, values | {"limited": []}, run_id=run_id, limits=limits)
-    if found is None:
-        return None
+    return read_claim(found, owner=owner, asked_at=asked_at) if found is not None else None
+
+
+def read_claim(found: Sequence[Any], *, owner: str, asked_at: float) -> Claimed:
+    """What a statement that claimed a run, asked at `asked_at`, returned: `CLAIMED`."""
     row = dict(zip(_COLUMNS, found, strict=False))
     # Django leaves JSON undecoded in a cursor of one's own.
     row["input"] = json.loads(row["input"])
     row["labels"] = json.loads(row["labels"])
     row["budget"] = json.loads(row["budget"]) if row["budget"] is not None else None
     lease = Lease(
-        run_id=run_id,
+        run_id=row["id"],
         fence_token=row["fence_token"],
         owner=owner,
-        known_end=asked_at + seconds,
-        renew_until=asked_at + seconds,
+        known_end=asked_at + lease_seconds(),
+        renew_until=asked_at + lease_seconds(),
     )
-    events.emit(events.Name.RUN_CLAIMED, run_id=run_id, fence_token=lease.fence_token)
+    events.emit(events.Name.RUN_CLAIMED, run_id=lease.run_id, fence_token=lease.fence_token)
     return Claimed(lease=lease, row=row, now=found[-2], policy_generation=found[-1])
 
 

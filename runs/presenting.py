@@ -21,6 +21,7 @@ from runs.models import (
     AgentRun,
     GatewayCall,
     Incident,
+    NeverSent,
     Signal,
     ToolObservation,
     ToolOperation,
@@ -133,7 +134,9 @@ def present_operation(operation: ToolOperation) -> shapes.Operation:
 
 
 def present_call(call: GatewayCall) -> shapes.Operation:
-    """A call that its run has not taken up yet, as the operation that it will be."""
+    """A call that its run has not taken up, as the operation that it will be; or would have been,
+    where the run has ended."""
+    is_dropped = call.taken_at is not None
     try:
         spec: ToolSpec | None = get_tool(call.tool)
     except UnknownTool:
@@ -146,7 +149,7 @@ def present_call(call: GatewayCall) -> shapes.Operation:
         tool=call.tool,
         tool_version=spec.version if spec else None,
         effect_type=spec.effect_type if spec else None,
-        status=OperationStatus.PREPARED,
+        status=OperationStatus.CANCELLED if is_dropped else OperationStatus.PREPARED,
         arguments=redact(call.arguments or {}, spec.sensitive if spec else ()),
         idempotency_key=str(call.operation_id),
         intent=None,
@@ -156,8 +159,8 @@ def present_call(call: GatewayCall) -> shapes.Operation:
         attempts=0,
         external_ref=None,
         result=None,
-        error=None,
-        never_sent=None,
+        error="its run ended before it was taken up" if is_dropped else None,
+        never_sent=NeverSent.CANCELLED if is_dropped else None,
         revision=0,
         policy=None,
         policy_rule=None,

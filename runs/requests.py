@@ -26,6 +26,7 @@ from tools.errors import Problem
 from tools.redaction import bound_text
 
 SHOWN: Final = 80
+LONGEST_NUMBER: Final = 40
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -249,7 +250,8 @@ class Query:
         if given is None:
             return 0.0
         try:
-            seconds = float(given[:20])
+            # Its beginning alone may be another number.
+            seconds = float(given) if len(given) <= LONGEST_NUMBER else -1.0
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= most:

@@ -18,7 +18,6 @@ from runs.models import Wait as WaitRow
 from runs.state import OperationStatus, RunState
 from tools import EffectType
 
-
 # The schema would have one enumeration for all that are called `Kind`.
 WaitKind = Annotated[
     WaitRow.Kind, WithJsonSchema({"type": "string", "enum": list(WaitRow.Kind.values)})

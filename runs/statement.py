@@ -103,6 +103,9 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
     if change.taken_calls:
         values["taken"] = list(change.taken_calls)
         parts.append(_TAKE_CALLS)
+    if change.drops_calls:
+        values["kept"] = list(change.taken_calls)
+        parts.append(_DROP_CALLS)
     if change.new_wait is not None:
         add_wait(change.new_wait, change.ended_wait, parts, values)
     elif change.ended_wait is not None:
@@ -183,6 +186,11 @@ _TAKE_CALLS = """taken AS (
     UPDATE runs_gatewaycall SET taken_at = statement_timestamp(), arguments = NULL
     FROM held WHERE runs_gatewaycall.id = ANY (%(taken)s::bigint[])
       AND runs_gatewaycall.run_id = held.id AND taken_at IS NULL)"""
+
+_DROP_CALLS = """dropped AS (
+    UPDATE runs_gatewaycall SET taken_at = statement_timestamp(), arguments = NULL
+    FROM held WHERE runs_gatewaycall.run_id = held.id AND taken_at IS NULL
+      AND NOT runs_gatewaycall.id = ANY (%(kept)s::bigint[]))"""
 
 
 def _add_decision(

@@ -19,9 +19,17 @@ from uuid import UUID
 from django.db.models import CharField, F, Q, QuerySet, TextField, Value
 from django.db.models.functions import Cast, Concat
 
-from runs.models import TEXT_LIMIT, AgentRun, ControlRequest, GatewayCall, Question, Signal
+from runs.models import (
+    TEXT_LIMIT,
+    AgentRun,
+    ControlRequest,
+    GatewayCall,
+    Question,
+    Signal,
+    ToolOperation,
+)
 from runs.presenting_calls import asker_of, digest_of_key
-from runs.sensitive import names_of_run, names_of_runs
+from runs.sensitive import names_of_call, names_of_run, names_of_runs
 from runs.shapes import TimelineEntry
 from runs.state import FINAL_STATES
 from tools.redaction import bound_text, redact, scrub
@@ -67,12 +75,14 @@ def describe_moments(run_id: UUID, moments: Sequence[Moment]) -> Mapping[Moment,
     if not moments:
         return {}
     run = AgentRun.objects.only("agent", "input").get(id=run_id)
+    calls = _rows(GatewayCall.objects.all(), moments, "gateway")
     children = _rows(AgentRun.objects.defer("objective"), moments, "child")
     around = _Around(
         run=run,
         hidden=names_of_run(run_id=run_id, agent=run.agent),
         requests=_rows(ControlRequest.objects.all(), moments, "request"),
-        calls=_rows(GatewayCall.objects.defer("arguments"), moments, "gateway"),
+        calls=calls,
+        operations=_operations(calls.values()),
         signals=_rows(Signal.objects.all(), moments, "signal"),
         questions=_rows(Question.objects.all(), moments, "question"),
         children=children,
@@ -89,6 +99,8 @@ class _Around:
     hidden: frozenset[str]
     requests: Mapping[str, ControlRequest]
     calls: Mapping[str, GatewayCall]
+    # What these calls became, by id.
+    operations: Mapping[str, ToolOperation]
     signals: Mapping[str, Signal]
     questions: Mapping[str, Question]
     children: Mapping[str, AgentRun]
@@ -97,6 +109,11 @@ class _Around:
 
     def said(self, text: str) -> str:
         return scrub(text, {"input": self.run.input}, self.hidden)
+
+
+def _operations(calls: Iterable[GatewayCall]) -> dict[str, ToolOperation]:
+    taken = [one.operation_id for one in calls if one.operation_id and one.taken_at]
+    return ToolOperation.objects.defer("result").in_bulk(taken) if taken else {}
 
 
 def _rows(rows: QuerySet[Any], moments: Iterable[Moment], kind: str) -> dict[str, Any]:
@@ -181,7 +198,10 @@ def _of_call(moment: Moment, row: GatewayCall, around: _Around) -> TimelineEntry
     wants_end = row.kind == GatewayCall.Kind.FINISH
     about: dict[str, Any] = {"asked_by": asker_of(row), "key_digest": digest_of_key(row)}
     if row.rationale:
-        about["rationale"] = around.said(row.rationale)
+        operation = around.operations.get(row.operation_id or "")
+        known = row.arguments if operation is None else operation.arguments
+        hidden = around.hidden | names_of_call(row.tool)
+        about["rationale"] = scrub(row.rationale, known or {}, hidden)
     return _entry(
         moment,
         around,

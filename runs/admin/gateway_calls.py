@@ -89,7 +89,7 @@ class Asker(filters.Of):
 
 @admin.register(GatewayCall)
 class GatewayCallAdmin(ReadOnlyAdmin):
-    list_display = ("call", "standing", "asker", "run", "key_digest", "received", "taken")
+    list_display = ("call", "standing", "asker", "run", "key_digest", "received")
     list_filter = (State, Tool, Asker, filters.OfRun)
     search_fields = ("operation_id",)
     search_help_text = "operation id, or the key as its caller sent it, exactly"
@@ -144,16 +144,14 @@ class GatewayCallAdmin(ReadOnlyAdmin):
     def received(self, call: GatewayCall) -> Cell:
         return when(call.received_at)
 
-    @admin.display(description="taken up")
-    def taken(self, call: GatewayCall) -> Cell:
-        return when(call.taken_at)
-
     def record(self, request: HttpRequest, call: GatewayCall) -> Record:
         call = with_status(GatewayCall.objects.filter(pk=call.pk)).select_related("run").get()
         hidden = names_of_call(call.tool)
         if call.run is not None:
             hidden |= names_of_run(run_id=call.run.pk, agent=call.run.agent)
-        rationale = scrub(call.rationale, call.arguments or {}, hidden)
+        operation = ToolOperation.objects.filter(pk=call.operation_id).first()
+        known = call.arguments if operation is None else operation.arguments
+        rationale = scrub(call.rationale, known or {}, hidden)
         parts = []
         if call.arguments is not None:
             parts.append(json_block("What it asks for", call.arguments, hidden))
@@ -163,7 +161,7 @@ class GatewayCallAdmin(ReadOnlyAdmin):
             meaning=_meaning(call),
             facts=[
                 Fact("Asked by", line(asker_of(call))),
-                Fact("By", line(" from ".join(filter(None, (call.door, call.address))))),
+                Fact("Came by", line(" from ".join(filter(None, (call.door, call.address))))),
                 Fact("Operation", _operation(call)),
                 Fact("Run", run_link(call.run_id) if call.run_id is not None else PURGED),
                 Fact("Thread", line(_thread(call.run))),

@@ -4,6 +4,7 @@ Guarantees: what is answered is read from rows; a request that repeats one is an
 is recorded, whatever it came to, and carries nothing out.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -11,11 +12,13 @@ from uuid import UUID
 from django.utils import timezone
 
 from runs.access import READ, Actor
+from runs.called import drop_if_ended
 from runs.errors import UnknownOperation
 from runs.gateway.accepting import Accepted, Asked, accept_call, accept_finish
 from runs.gateway.driving import drivers
 from runs.gateway.errors import CallInFlight, CallInvalid, PolicyRefuses
-from runs.gateway.waiting import await_operation
+from runs.gateway.reading import read_operation
+from runs.gateway.waiting import board
 from runs.models import AgentRun, GatewayCall, NeverSent, ToolOperation
 from runs.queries import get_operation
 from runs.state import SETTLED_STATUSES, OperationStatus
@@ -27,7 +30,8 @@ LONGEST_WAIT: Final = 60.0
 
 @dataclass(frozen=True)
 class Called:
-    """What is known of a call. `operation` is None until its run has taken it up."""
+    """What is known of a call. `operation` is None until its run has taken it up, and for ever
+    where the run ended before."""
 
     call: GatewayCall
     operation: ToolOperation | None
@@ -35,7 +39,10 @@ class Called:
 
     @property
     def is_settled(self) -> bool:
-        return self.operation is not None and self.operation.status in SETTLED_STATUSES
+        if self.operation is None:
+            # Its run ended before.
+            return self.call.taken_at is not None
+        return self.operation.status in SETTLED_STATUSES
 
 
 def call_operation(*, actor: Actor, asked: Asked, wait_seconds: float | None = None) -> Called:
@@ -45,10 +52,21 @@ def call_operation(*, actor: Actor, asked: Asked, wait_seconds: float | None = N
     settled or is known to take long. Raises what `accept_call` raises.
     """
     wait = PATIENCE_SECONDS if wait_seconds is None else wait_seconds
-    accepted = accept_call(actor=actor, asked=asked, wait_seconds=wait)
-    if accepted.call.taken_at is None and accepted.call.run_id is not None:
-        drivers.drive(accepted.call.run_id)
-    _wait(accepted.call, seconds=wait, settled_only=wait_seconds is not None)
+    with ExitStack() as stack:
+        with drivers.room() as room:
+            owner = room.owner if room is not None else None
+            accepted = accept_call(actor=actor, asked=asked, wait_seconds=wait, owner=owner)
+            call = accepted.call
+            watch = stack.enter_context(board.watching(str(call.operation_id))) if wait else None
+            if accepted.work is not None:
+                assert room is not None, "whoever claimed it has a thread for it"
+                room.drive(accepted.work)
+            elif call.taken_at is None and call.run_id is not None:
+                drivers.drive(call.run_id)
+        if watch is not None:
+            if accepted.work is None:
+                watch.look()
+            watch.wait(seconds=wait, settled_only=wait_seconds is not None)
     return _read(accepted)
 
 
@@ -66,13 +84,19 @@ def look_at_call(
 
     Raises UnknownOperation or NotPermitted.
     """
-    call = GatewayCall.objects.filter(operation_id=operation_id).first()
+    # The database refuses some texts, which are no ids.
+    is_possible = operation_id.isascii() and operation_id.isprintable()
+    found = GatewayCall.objects.filter(operation_id=operation_id)
+    call = found.first() if is_possible else None
     if call is None or call.scope != actor.keys:
         actor.require(READ)
     if call is None:
         return get_operation(operation_id)
     if wait_seconds:
-        _wait(call, seconds=wait_seconds, settled_only=True)
+        with board.watching(operation_id) as watch:
+            if watch is not None:
+                watch.look()
+                watch.wait(seconds=wait_seconds, settled_only=True)
     return _read(Accepted(call=call, replayed=False))
 
 
@@ -89,29 +113,30 @@ def raise_if_unanswerable(called: Called) -> None:
 
 
 def _is_in_flight(called: Called) -> bool:
+    if called.is_settled:
+        return False
     if called.operation is None or called.operation.status == OperationStatus.PREPARED:
         return called.call.answer_by is not None and called.call.answer_by > timezone.now()
     return called.operation.status == OperationStatus.RUNNING
 
 
-def _wait(call: GatewayCall, *, seconds: float, settled_only: bool) -> None:
-    if seconds > 0:
-        await_operation(str(call.operation_id), seconds=seconds, settled_only=settled_only)
-
-
 def _read(accepted: Accepted) -> Called:
     call = accepted.call
     operation = _find_operation(str(call.operation_id))
+    if operation is None and call.run_id is not None:
+        drop_if_ended(call)
+        if call.taken_at is not None:
+            # Taken up since it was looked for, or never.
+            operation = _find_operation(str(call.operation_id))
+    if operation is None and call.run_id is None:
+        raise UnknownOperation(operation_id=str(call.operation_id))
     return Called(call=call, operation=operation, replayed=accepted.replayed)
 
 
 def _find_operation(operation_id: str) -> ToolOperation | None:
     """The operation, or the newest one that a person or a new version put in its place."""
-    try:
-        operation = get_operation(operation_id)
-    except UnknownOperation:
-        return None
-    if operation.never_sent != NeverSent.CHANGED:
+    operation = read_operation(operation_id)
+    if operation is None or operation.never_sent != NeverSent.CHANGED:
         return operation
     place = ToolOperation.objects.filter(
         run_id=operation.run_id, step_number=operation.step_number, ordinal=operation.ordinal

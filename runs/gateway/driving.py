@@ -5,13 +5,18 @@ process drives the run itself, under a lease and a name of its own, as a worker 
 other run up: what it does not get done (it is full, it ends, the call is to be tried again) the
 workers find by the row, as ever.
 
+A run that is started for one call alone is claimed by the statement that writes it, for a thread
+that is kept free meanwhile (`room`); every other run is claimed as a worker would claim it.
+
 Guarantees: a run is driven by one thread of this process at a time, and once more if it was
-asked for meanwhile; nothing is begun after `stop`.
+asked for meanwhile; nothing is begun after `stop`, and what was claimed by then is given back.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -20,8 +25,10 @@ from django.db import connection
 
 from runs import engine, turns, workers
 from runs.concurrency import agent_limits
+from runs.gateway.waiting import board
 from runs.models import AgentRun
 from runs.wake import hint
+from runs.work import Work
 from tools.execution import abandoned, wait_until_back
 
 log = structlog.get_logger(__name__)
@@ -29,6 +36,8 @@ log = structlog.get_logger(__name__)
 # Functions of tools that ignored their deadline and still run: beyond this, workers are better.
 MOST_ABANDONED: Final = 16
 LATE_ANSWER_SECONDS: Final = 5.0
+# Runs that wait for a thread here while a worker is asked for too; beyond this, workers alone.
+MOST_QUEUED: Final = 256
 
 
 class Drivers:
@@ -40,6 +49,8 @@ class Drivers:
         self._lock = threading.Lock()
         # The runs that are driven, and whether somebody asked for them meanwhile.
         self._driven: dict[UUID, bool] = {}
+        # Threads that are kept for runs which are about to be claimed.
+        self._kept = 0
 
     def start(self, *, size: int, on_declared_ended: Callable[[], None]) -> None:
         """Drive up to `size` runs at a time from now on; 0 leaves all of them to the workers."""
@@ -56,9 +67,27 @@ class Drivers:
         if pool is None:
             return
         engine.drain()
-        pool.shutdown(wait=True, cancel_futures=True)
+        # Those that wait for a thread give their runs back in it.
+        pool.shutdown(wait=True)
         wait_until_back(seconds=LATE_ANSWER_SECONDS)
         workers.report_end()
+        board.close()
+
+    @contextmanager
+    def room(self) -> Iterator["Room | None"]:
+        """A thread kept free for what is claimed inside the block; None where there is none."""
+        with self._lock:
+            pool = self._pool if self._has_room() else None
+            self._kept += pool is not None
+        if pool is None:
+            yield None
+            return
+        try:
+            with workers.at_work() as owner:
+                yield Room(self, pool, owner) if owner is not None else None
+        finally:
+            with self._lock:
+                self._kept -= 1
 
     def drive(self, run_id: UUID) -> None:
         """Have somebody look at the run now."""
@@ -66,27 +95,46 @@ class Drivers:
             if run_id in self._driven:
                 self._driven[run_id] = True
                 return
-            pool = self._pool
-            is_full = len(self._driven) >= self._size or abandoned() > MOST_ABANDONED
-            if pool is not None and not is_full:
-                try:
-                    pool.submit(self._drive, run_id)
-                except RuntimeError:
-                    # It was shut down since it was looked at.
-                    pass
-                else:
-                    self._driven[run_id] = False
-                    return
-        hint(run_id)
+            has_room = self._has_room()
+            pool = self._pool if self._has_room(queued=MOST_QUEUED) else None
+            if pool is not None:
+                self._driven[run_id] = False
+        is_taken = pool is not None and self._submit(pool, run_id, None)
+        if not is_taken or not has_room:
+            # It waits here for a thread; whichever worker is free sooner may have it.
+            hint(run_id)
 
-    def _drive(self, run_id: UUID) -> None:
+    def drive_claimed(self, pool: ThreadPoolExecutor, work: Work) -> None:
+        """Drive a run that is claimed for this process, or give it back if the process ends."""
+        with self._lock:
+            self._driven[work.run_id] = False
+        if not self._submit(pool, work.run_id, work):
+            self._drive(work.run_id, work)
+
+    def _submit(self, pool: ThreadPoolExecutor, run_id: UUID, work: Work | None) -> bool:
+        """False where the threads have ended meanwhile."""
+        try:
+            pool.submit(self._drive, run_id, work)
+        except RuntimeError:
+            if work is None:
+                with self._lock:
+                    del self._driven[run_id]
+            return False
+        return True
+
+    def _has_room(self, *, queued: int = 0) -> bool:
+        at_work = len(self._driven) + self._kept
+        return at_work < self._size + queued and abandoned() <= MOST_ABANDONED
+
+    def _drive(self, run_id: UUID, work: Work | None) -> None:
         while True:
             try:
-                _drive_once(run_id)
+                _drive_once(run_id, work)
             except Exception as error:  # noqa: BLE001  a worker takes it up, by its date
                 log.warning("gateway_run_failed", run=str(run_id), error=type(error).__name__)
             finally:
                 connection.close()
+            work = None
             with self._lock:
                 if not self._driven[run_id]:
                     # In one with the look: whoever asks from here on begins anew.
@@ -95,9 +143,27 @@ class Drivers:
                 self._driven[run_id] = False
 
 
-def _drive_once(run_id: UUID) -> None:
+@dataclass(frozen=True)
+class Room:
+    """A thread that waits for one run. `owner` is whom to claim it for."""
+
+    _drivers: Drivers
+    _pool: ThreadPoolExecutor
+    owner: str
+
+    def drive(self, work: Work) -> None:
+        """Drive the run that was claimed for `owner`."""
+        self._drivers.drive_claimed(self._pool, work)
+
+
+def _drive_once(run_id: UUID, work: Work | None) -> None:
     with workers.at_work() as owner:
-        progress = engine.advance(run_id=run_id, owner=owner) if owner is not None else None
+        if owner is None:
+            progress = None
+        elif work is not None:
+            progress = engine.drive(work)
+        else:
+            progress = engine.advance(run_id=run_id, owner=owner)
     if progress is None or progress.yielded:
         hint(run_id)
     elif progress.claimed:

@@ -37,8 +37,8 @@ class ActionReused(GatewayError):
         super().__init__(
             field="action",
             value=operation_id,
-            problem=f"this step and action of the run is operation {operation_id}, with other "
-            "arguments.",
+            problem=f"this step and action of the run is operation {operation_id}, with another "
+            "tool or other arguments.",
             fix="Name another action, or send the same arguments.",
         )
 

@@ -7,7 +7,7 @@ another one does: one query for all of them, at intervals. A wait ends at its ti
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -28,84 +28,112 @@ MOST_WAITING: Final = 256
 SLOW: Final = frozenset({OperationStatus.AWAITING_APPROVAL, OperationStatus.UNKNOWN})
 
 
+class Watch:
+    """One who waits for an operation. `status` is what was heard of it; None for nothing yet."""
+
+    def __init__(self, operation_id: str) -> None:
+        self.operation_id = operation_id
+        self.status: OperationStatus | None = None
+        self._told = threading.Event()
+
+    def tell(self, status: OperationStatus | None) -> None:
+        """Wake whoever waits, unless they know."""
+        if status is None or status is not self.status:
+            self.status = status
+            self._told.set()
+
+    def look(self) -> None:
+        """Ask the rows: for one who begins to wait after somebody began to act."""
+        self.status = _find_standing([self.operation_id]).get(self.operation_id)
+
+    def wait(self, *, seconds: float, settled_only: bool) -> None:
+        """Return once the operation is settled (or waits for long, unless `settled_only`), or
+        after `seconds`, or when the process ends."""
+        # A connection is not kept while nothing is asked.
+        connection.close()
+        until = time.monotonic() + seconds
+        statuses = SETTLED_STATUSES if settled_only else SETTLED_STATUSES | SLOW
+        while (left := until - time.monotonic()) > 0 and not board.is_closed:
+            if self.status in statuses:
+                return
+            self._told.wait(left)
+            self._told.clear()
+
+
 class Board:
     """Who of this process waits for which operation."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[threading.Event]] = defaultdict(list)
+        self.is_closed = False
+        self._watches: dict[str, list[Watch]] = defaultdict(list)
         self._lock = threading.Lock()
         self._looker: threading.Thread | None = None
         self._ends_listening = events.subscribe(self._hear)
 
     @contextmanager
-    def waiting_for(self, operation_id: str) -> Iterator[threading.Event | None]:
-        """An event that is set whenever the operation may have moved; None where too many wait."""
-        told = threading.Event()
+    def watching(self, operation_id: str) -> Iterator[Watch | None]:
+        """Hear of the operation inside the block; None where too many wait."""
+        watch = Watch(operation_id)
         with self._lock:
-            if sum(map(len, self._waiting.values())) >= MOST_WAITING:
-                told = None  # type: ignore[assignment]
-            else:
-                self._waiting[operation_id].append(told)
+            is_full = sum(map(len, self._watches.values())) >= MOST_WAITING
+            if not is_full:
+                self._watches[operation_id].append(watch)
                 if self._looker is None or not self._looker.is_alive():
                     self._looker = threading.Thread(
                         target=self._look, name="gateway-board", daemon=True
                     )
                     self._looker.start()
+        if is_full:
+            yield None
+            return
         try:
-            yield told
+            yield watch
         finally:
-            if told is not None:
-                with self._lock:
-                    self._waiting[operation_id].remove(told)
-                    if not self._waiting[operation_id]:
-                        del self._waiting[operation_id]
+            with self._lock:
+                self._watches[operation_id].remove(watch)
+                if not self._watches[operation_id]:
+                    del self._watches[operation_id]
+
+    def close(self) -> None:
+        """Let nobody wait any more: the process ends."""
+        self.is_closed = True
+        with self._lock:
+            for watch in (one for these in self._watches.values() for one in these):
+                watch.tell(None)
 
     def _hear(self, event: events.Event) -> None:
         if event.name is events.Name.OPERATION_STANDS:
-            self._tell([event.fields["operation_id"]])
+            self._tell({event.fields["operation_id"]: OperationStatus(event.fields["status"])})
 
-    def _tell(self, operation_ids: list[str]) -> None:
+    def _tell(self, standing: Mapping[str, OperationStatus]) -> None:
         with self._lock:
-            for one in operation_ids:
-                for told in self._waiting.get(one, ()):
-                    told.set()
+            for operation_id, status in standing.items():
+                for watch in self._watches.get(operation_id, ()):
+                    watch.tell(status)
 
     def _look(self) -> None:
         idle_since = time.monotonic()
         while time.monotonic() - idle_since < 60:
             time.sleep(LOOK_SECONDS)
             with self._lock:
-                wanted = list(self._waiting)
+                wanted = list(self._watches)
             if not wanted:
                 continue
             idle_since = time.monotonic()
             try:
                 self._tell(_find_standing(wanted))
-            except Exception as error:  # noqa: BLE001  whoever waits looks again at the end
+            except Exception as error:  # noqa: BLE001  the next look may be answered
                 log.warning("gateway_look_failed", error=type(error).__name__)
             finally:
                 connection.close()
 
 
-def await_operation(operation_id: str, *, seconds: float, settled_only: bool) -> None:
-    """Return once the operation is settled (or waits for long, unless `settled_only`), or after
-    `seconds`, or at once where too many wait here already."""
-    until = time.monotonic() + seconds
-    with board.waiting_for(operation_id) as told:
-        while told is not None and (left := until - time.monotonic()) > 0:
-            found = _find_standing([operation_id], settled_only=settled_only)
-            if found:
-                return
-            # A connection is not kept while nothing is asked.
-            connection.close()
-            told.wait(left)
-            told.clear()
-
-
-def _find_standing(operation_ids: list[str], *, settled_only: bool = False) -> list[str]:
-    statuses = SETTLED_STATUSES if settled_only else SETTLED_STATUSES | SLOW
-    found = ToolOperation.objects.filter(id__in=operation_ids, status__in=statuses)
-    return list(found.values_list("id", flat=True))
+def _find_standing(operation_ids: Sequence[str]) -> dict[str, OperationStatus]:
+    """Those of them that are settled, or wait for long."""
+    found = ToolOperation.objects.filter(
+        id__in=operation_ids, status__in=SETTLED_STATUSES | SLOW
+    ).values_list("id", "status")
+    return {operation_id: OperationStatus(status) for operation_id, status in found}
 
 
 board: Final = Board()

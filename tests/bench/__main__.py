@@ -15,6 +15,8 @@ from rich.console import Console
 
 from agentops import settings
 from agentops.embedded import running
+from tests.bench.gateway import Through, measure_gateway, show_gateway
+from tests.bench.gateway import as_json as gateway_as_json
 from tests.bench.processes import ContenderFailed
 from tests.bench.rounds import Plan, measure_all
 from tests.bench.sample import CONTENDERS, Wait
@@ -24,6 +26,7 @@ from tests.bench.waits import WaitPlan, measure_sweeps, measure_waits
 
 WAITS = "waits"
 SWEEPS = "sweeps"
+GATEWAY = "gateway"
 # Wide enough for the table in a file or a pipe, where rich would assume 80.
 TABLE_WIDTH = 132
 
@@ -40,21 +43,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for key, measure in ((WAITS, measure_waits), (SWEEPS, measure_sweeps)):
                 if not options.only or key in options.only:
                     waits += measure(server=server, plan=_wait_plan(options), console=progress)
+            through: list[Through] = []
+            if not options.only or GATEWAY in options.only:
+                calls = 128 if options.quick else 1024
+                through = measure_gateway(server=server, calls=calls, console=progress)
         except (SettingIsOff, ContenderFailed) as failed:
             progress.print(str(failed), markup=False)
             return 1
     if options.json:
-        print(json.dumps(as_json(lines, waits, server=server), indent=2))
+        figures = as_json(lines, waits, server=server)
+        print(json.dumps(figures | {"gateway": gateway_as_json(through)}, indent=2))
     else:
         console = Console(width=TABLE_WIDTH)
         show_lines(lines, server=server, console=console)
         if waits:
             show_waits(waits, console=console)
+        if through:
+            show_gateway(through, console=console)
     return 0
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    keys = [*(contender.key for contender in CONTENDERS), WAITS, SWEEPS]
+    keys = [*(contender.key for contender in CONTENDERS), WAITS, SWEEPS, GATEWAY]
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100 steps instead of 1,000")
     parser.add_argument("--steps", type=int, help="steps of one timed run")

@@ -26,6 +26,7 @@ STEPS_PER_RUN = 10
 OWNER = "bench"
 FINISH_SECONDS = 300.0
 IDLE_SECONDS = 0.1
+SCOPES = "read,runs:write,operations:call:*"
 
 
 class Incomplete(Exception):
@@ -119,7 +120,7 @@ def measure_first_step(dsn: str, times: int) -> list[Wait]:
     set_up(dsn)
     from tests.bench.stack import serving, working
 
-    with working(), serving() as base, httpx2.Client(base_url=base, headers=_token()) as client:
+    with working(), serving() as base, httpx2.Client(base_url=base, headers=token()) as client:
         _post_one(client)
         pairs = [_post_one(client) for _ in range(times)]
     return [
@@ -153,12 +154,12 @@ def _first_performed(run_id: str) -> float:
     raise Incomplete(done=0, expected=1)
 
 
-def _token() -> dict[str, str]:
-    """The headers of a caller who may start runs."""
+def token() -> dict[str, str]:
+    """The headers of a caller who may start runs and call tools."""
     from django.core.management import call_command
 
     said = StringIO()
-    call_command("create_token", OWNER, "--scopes", "read,runs:write", "--json", stdout=said)
+    call_command("create_token", OWNER, "--scopes", SCOPES, "--json", stdout=said)
     return {"Authorization": f"Token {json.loads(said.getvalue())['token']}"}
 
 

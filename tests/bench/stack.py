@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx2
 from celery import current_app
 
+from agentops.processes import LOOPBACK, web
+
 READY_SECONDS = 60.0
 STOP_SECONDS = 20.0
 
@@ -53,15 +55,26 @@ def ticking(directory: Path) -> Iterator[None]:
 def serving() -> Iterator[str]:
     """One web server on a free loopback port: its base URL."""
     port = _free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = ("uvicorn", "agentops.asgi:application", "--port", str(port))
-    with _running("-m", *command, "--log-level", "error"):
-        deadline = time.monotonic() + READY_SECONDS
-        while not _answers(f"{url}/healthz"):
-            if time.monotonic() > deadline:
-                raise NotReady(name="the web server", seconds=READY_SECONDS)
-            time.sleep(0.2)
-        yield url
+    with _running("-m", "uvicorn", *web(host=LOOPBACK, port=port)):
+        yield _wait_for(f"http://{LOOPBACK}:{port}", "/healthz", name="the web server")
+
+
+@contextmanager
+def providing() -> Iterator[str]:
+    """One provider on a free loopback port: its base URL."""
+    port = _free_port()
+    command = ("uvicorn", "tests.bench.provider:answer", "--host", LOOPBACK, "--port", str(port))
+    with _running("-m", *command, "--lifespan", "off", "--log-level", "error"):
+        yield _wait_for(f"http://{LOOPBACK}:{port}", "/", name="the provider")
+
+
+def _wait_for(base: str, path: str, *, name: str) -> str:
+    deadline = time.monotonic() + READY_SECONDS
+    while not _answers(f"{base}{path}"):
+        if time.monotonic() > deadline:
+            raise NotReady(name=name, seconds=READY_SECONDS)
+        time.sleep(0.2)
+    return base
 
 
 def _answers(url: str) -> bool:
@@ -73,7 +86,7 @@ def _answers(url: str) -> bool:
 
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 

@@ -133,6 +133,20 @@ def test_the_key_is_filled_in_where_the_server_takes_it_as_an_argument(
     assert [one["key"] for one in notes.effects] == [keyed.id]
 
 
+def test_an_argument_that_was_left_out_does_not_leave_as_null(
+    path: Path, notes: Notes, notes_proxy: FaultProxy
+) -> None:
+    path.write_text("servers:\n  notes:\n    url_env: NOTES_URL\n")
+    assert describe("--write")[0] == 0
+    assert declare_servers(path).problems == ()
+    note = Operation("notes_add_titled_note", {"text": "hello"})
+    assert note.arguments == {"text": "hello", "title": None, "weight": 1}
+    assert isinstance(note.send(), Committed)
+    [sent] = [one for one in notes_proxy.seen(method="POST") if b'"tools/call"' in one.body]
+    assert json.loads(sent.body)["params"]["arguments"] == {"text": "hello", "weight": 1}
+    assert [one["text"] for one in notes.effects] == ["None: hello (1)"]
+
+
 def test_nothing_is_sent_to_a_server_whose_schema_is_not_the_pinned_one(
     path: Path, notes: Notes, notes_proxy: FaultProxy
 ) -> None:

@@ -20,6 +20,8 @@ from tests.processes import DidNotHappen, Servers, environment, is_stopped, wait
 
 # They take a second or two to load, which no child of theirs should spend again.
 ASKS_LLMS = ("pydantic_ai.direct", "pydantic_ai.models.openai", "openai.resources.chat")
+# Web processes that take calls: named, for it loads this package's other half.
+CALLS = "tests.crash.calling"
 
 _context = multiprocessing.get_context("forkserver")
 # multiprocessing reads the end of any child while it starts another one: one at a time.
@@ -44,7 +46,7 @@ def start_fork_server(servers: Servers) -> bool:
     os.environ.clear()
     os.environ.update(wanted)
     try:
-        _context.set_forkserver_preload([*ASKS_LLMS, driving.__name__])
+        _context.set_forkserver_preload([*ASKS_LLMS, driving.__name__, CALLS])
         forkserver.ensure_running()
     finally:
         os.environ.clear()

@@ -21,7 +21,7 @@ from runs.resolution import resolve_operation
 from tests.database.approving import acting, person, say
 from tests.database.callers import Caller, caller
 from tests.database.kit import LOST, call_once, scripted_tool
-from tests.database.notifying import NOBODY, Kind, Receiver, turn_on_webhooks
+from tests.database.notifying import NOBODY, Kind, Receiver, notice_of, turn_on_webhooks
 from tests.database.test_approvals_proposals import suggest
 from tools import Approve
 
@@ -171,6 +171,7 @@ def test_a_token_s_address_hears_of_nothing_but_its_calls(
 ) -> None:
     turn_on_webhooks(settings)
     ApiToken.objects.update(webhook_url=NOBODY)
+    notice_of(AgentRun.objects.get(), Kind.OPERATION_UNKNOWN, operation_id=settled[1])
     Notice.objects.update(handed_on_at=None)
     assert Notice.objects.filter(kind=Kind.RUN_FINISHED).exists()
     handing_on.run_once()

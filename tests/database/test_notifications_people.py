@@ -177,7 +177,7 @@ def test_a_batch_costs_as_many_queries_as_a_single_notice(
         return len(captured)
 
     handing_on_costs(1)  # the first sweep ever makes the row of its sign
-    assert handing_on_costs(1) == handing_on_costs(8)
+    assert handing_on_costs(1) == handing_on_costs(7)
 
 
 def test_handing_on_scans_no_table(run: AgentRun, settings: Settings) -> None:

@@ -5,6 +5,7 @@ of it, whatever the speed of the machine: the provider holds the answer back unt
 dead. The web process lives on its own database, and on the servers that all tests share.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -37,6 +38,10 @@ from tests.processes import (
 )
 
 BARE, GUARDED = "acct_bare", "acct_main"
+# What the how-to pages say that a token needs, and no more.
+SCOPES = "operations:call:refund_customer,operations:call:refund_order"
+# What an agent's llm wants: calls in each of its answers.
+Answers = list[list[dict[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -46,18 +51,20 @@ class Shop:
     url: str
     token: str
     provider: ProviderProcess
-    database_url: str
-    web: Program
+    servers: Servers
+    # What processes of the runtime are started with.
+    env: Mapping[str, str]
 
-    def environment(self, directory: Path) -> dict[str, str]:
+    def environment(self, directory: Path, answers: Answers | None) -> dict[str, str]:
         """What an agent's process is told; what it keeps lies in `directory` or the database."""
         return {
             **os.environ,
+            "ANSWERS": json.dumps(answers) if answers else "",
             "AGENTOPS_URL": self.url,
             "AGENTOPS_TOKEN": self.token,
             "SHOP_PAYMENTS_URL": self.provider.url,
             "STATE_DIRECTORY": str(directory),
-            "STATE_DATABASE_URL": self.database_url,
+            "STATE_DATABASE_URL": self.servers.database_url,
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -95,12 +102,10 @@ def shop(
         arguments = processes.web(host="127.0.0.1", port=port)
         log = directory / "web.log"
         web = under.enter_context(Program("-m", "uvicorn", *arguments, env=env, log=log))
-        token = _create_token(env)
+        token = create_token(env, "agents", SCOPES)
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: _answers(f"{url}/healthz"), what="the web answers", seconds=60)
-        yield Shop(
-            url=url, token=token, provider=provider, database_url=servers.database_url, web=web
-        )
+        yield Shop(url=url, token=token, provider=provider, servers=servers, env=env)
         # Captured, and shown with a failure alone.
         print(web.said)
 
@@ -122,10 +127,9 @@ def _own_database(servers: Servers) -> Iterator[Servers]:
             at_server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def _create_token(env: Mapping[str, str]) -> str:
-    arguments = ("create_token", "agents", "--scopes=read,operations:call:*", "--json")
+def create_token(env: Mapping[str, str], name: str, scopes: str) -> str:
     done = subprocess.run(
-        [sys.executable, "manage.py", *arguments],
+        [sys.executable, "manage.py", "create_token", name, f"--scopes={scopes}", "--json"],
         cwd=ROOT,
         env=env,
         capture_output=True,
@@ -146,19 +150,25 @@ def _answers(url: str) -> bool:
 
 
 class Killing:
-    """Starts the same program twice: the first one dies in the middle of its refunds."""
+    """Starts the same program twice: the first one dies in the middle of its refunds.
+
+    `answers` are its llm's, instead of the usual ones.
+    """
+
+    answers: Answers | None = None
 
     def __init__(self, shop: Shop, directory: Path) -> None:
         self._shop, self._directory = shop, directory
         self._seen = len(shop.provider.effects())
+        self._numbers = itertools.count(1)
 
     def start(self, program: str, *arguments: str) -> Program:
         return Program(
             "-m",
             f"tests.frameworks.programs.{program}",
             *arguments,
-            env=self._shop.environment(self._directory),
-            log=self._directory / "agent.log",
+            env=self._shop.environment(self._directory, self.answers),
+            log=self._directory / f"{program}-{next(self._numbers)}.log",
             name=program,
         )
 
@@ -180,7 +190,7 @@ class Killing:
             assert doomed.wait() == -signal.SIGKILL
         provider.release()
 
-    def start_again(self, program: str, *arguments: str) -> str:
+    def run(self, program: str, *arguments: str) -> str:
         """What it says; it has to end by itself, and well."""
         with self.start(program, *arguments) as resumed:
             assert resumed.wait(seconds=60) == 0, resumed.said

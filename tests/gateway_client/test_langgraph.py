@@ -11,6 +11,7 @@ from langgraph.types import RetryPolicy
 
 from agentops.client import Client, NoPlace
 from agentops.client.langgraph import call, guarded
+from tests.frameworks.conftest import Shop
 from tests.gateway_client.graphs import Llm, ToolNode, create_react_agent, react
 
 pytestmark = pytest.mark.django_db
@@ -129,6 +130,25 @@ def test_the_ready_made_agent_is_guarded_too(
     agent = create_react_agent(llm, tools, checkpointer=InMemorySaver(), version=version)
     agent.invoke({"messages": [("user", "refund it in parts")]}, config)
     assert refunds() == ["5.00", "5.00"]
+
+
+def test_a_graph_stops_at_a_call_that_is_uncertain_and_goes_on_from_it(
+    shop: Shop, client: Client, refunds: Refunds, config: dict[str, Any]
+) -> None:
+    llm = Llm(script=lambda turn: ([{"order_id": "18", "amount": "5.00"}], [])[min(turn, 1)])
+    graph = react(llm, [guarded(client)(refund_customer)], checkpointer=InMemorySaver())
+    shop.provider.fault("lose_answer")
+    graph.invoke({"messages": [("user", "refund it")]}, config)
+    for _ in range(2):
+        (stopped,) = graph.get_state(config).interrupts
+        assert stopped.value["status"] == "UNKNOWN"
+        # Asked to go on while nothing more is known, it stops again.
+        graph.invoke(None, config)
+    assert refunds() == ["5.00"]
+    told = react(llm, [guarded(client, held="tell")(refund_customer)], checkpointer=None)
+    state = told.invoke({"messages": [("user", "refund it")]}, config)
+    assert "may or may not have happened" in state["messages"][-2].content
+    assert refunds() == ["5.00"]
 
 
 def test_a_call_outside_of_a_thread_is_refused(client: Client) -> None:

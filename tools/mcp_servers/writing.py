@@ -12,7 +12,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +52,7 @@ def add_tools(path: Path, server: str, tools: Iterable[Listed]) -> None:
     """Put worst-case entries before the server's other tools. Raises CannotWrite."""
     added = list(tools)
     text = path.read_text()
-    wanted = parse(text, path)
+    wanted = _plain(text, path)
     own = wanted["servers"][server]
     own["tools"] = {**{tool.name: worst_case(tool) for tool in added}, **(own.get("tools") or {})}
     root = _root(text, path)
@@ -75,7 +74,7 @@ def add_tools(path: Path, server: str, tools: Iterable[Listed]) -> None:
 def pin_schemas(path: Path, server: str, tools: Iterable[Listed]) -> None:
     """Replace the pinned schema of these. Raises CannotWrite."""
     text = path.read_text()
-    wanted = deepcopy(parse(text, path))
+    wanted = _plain(text, path)
     changes: list[tuple[int, int, str]] = []
     root = _root(text, path)
     entries = _child(_child(_child(root, "servers", path), server, path), "tools", path)
@@ -109,6 +108,11 @@ def _flow(value: Any) -> str:
         return _WORST
     written = json.dumps(value, ensure_ascii=False)
     return _ESCAPED.sub(lambda hit: f"\\u{ord(hit[0]):04x}", written)
+
+
+def _plain(text: str, path: Path) -> Any:
+    """What the text says, with nothing in it shared: an alias is a copy that must not change."""
+    return json.loads(json.dumps(parse(text, path)))
 
 
 def _root(text: str, path: Path) -> yaml.Node:

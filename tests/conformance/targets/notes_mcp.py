@@ -36,6 +36,12 @@ def add_keyed_note(text: str, idempotency_key: str) -> dict[str, Any]:
 
 
 @server.tool()
+def add_titled_note(text: str, title: str | None = None, weight: int = 1) -> dict[str, Any]:
+    """Write a note down, perhaps under a title."""
+    return _add(f"{title}: {text} ({weight})", key=None, meta={})
+
+
+@server.tool()
 def add_and_fail(text: str) -> str:
     """Write a note down and report an error."""
     _add(text, key=None, meta={})

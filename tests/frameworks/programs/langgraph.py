@@ -51,6 +51,7 @@ def work(job: str, *, by_hand: bool) -> str:
 
 
 if __name__ == "__main__":
+    # The tables are made once, not by two threads at a time.
     with PostgresSaver.from_conn_string(os.environ["STATE_DATABASE_URL"]) as saver:
         saver.setup()
     _, job = sys.argv

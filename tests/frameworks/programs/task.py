@@ -5,6 +5,7 @@ middle goes on from there. As llms do it gives every call a new id, and decides 
 each time it is asked.
 """
 
+import json
 import os
 import secrets
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ import httpx2
 OBJECTIVE = "Refund most of order 17, and order 18 in three parts."
 PARTS = {"order_id": "18", "amount": "5.00"}
 # The same call twice in one answer, and once more in the next: all three are meant.
-ANSWERS: tuple[tuple[dict[str, str], ...], ...] = (
-    ({"order_id": "17", "amount": "42.00"},),
-    (PARTS, PARTS),
-    (PARTS,),
-)
+ANSWERS: list[list[dict[str, str]]] = [
+    [{"order_id": "17", "amount": "42.00"}],
+    [PARTS, PARTS],
+    [PARTS],
+]
+if told := os.environ.get("ANSWERS"):
+    ANSWERS = json.loads(told)
 LAST_WORDS = "Refunded."
 
 
@@ -35,8 +38,9 @@ class Wanted:
 def answer(turns: int) -> list[Wanted]:
     """What the llm wants after so many answers of its own; nothing at the end."""
     wanted = [dict(one) for one in ANSWERS[turns]] if turns < len(ANSWERS) else []
-    if turns == 0:
-        wanted[0]["amount"] = f"41.{secrets.randbelow(100):02}"
+    for one in wanted:
+        if one["order_id"] == "17":
+            one["amount"] = f"41.{secrets.randbelow(100):02}"
     return [Wanted(f"call_{secrets.token_hex(8)}", "refund_customer", one) for one in wanted]
 
 

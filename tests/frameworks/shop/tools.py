@@ -11,7 +11,17 @@ from decimal import Decimal
 import httpx2
 from pydantic import BaseModel
 
-from tools import Approve, Call, EffectType, Provider, Reconciled, Timeout, external_ref, tool
+from tools import (
+    Approve,
+    Call,
+    EffectType,
+    Provider,
+    Reconciled,
+    Rejected,
+    Timeout,
+    external_ref,
+    tool,
+)
 
 client = httpx2.Client(transport=httpx2.HTTPTransport(retries=0))
 payments = Provider(
@@ -60,7 +70,6 @@ def refund_customer(call: Call, order_id: str, amount: Decimal) -> Refund:
     reconcile_handler=find_refund,
     timeout_policy=PATIENT,
     intent_key=("order_id",),
-    intent_scope="global",
 )
 def refund_order(call: Call, order_id: str, amount: Decimal) -> Refund:
     """Refund a customer's order, once."""
@@ -75,6 +84,8 @@ def _place(call: Call, *, order_id: str, amount: Decimal) -> Refund:
         headers={"Idempotency-Key": call.idempotency_key},
         timeout=call.remaining,
     )
+    if answer.status_code == 422:
+        raise Rejected(answer.json()["reason"])
     made = answer.raise_for_status().json()
     external_ref(made["refund_id"])
     return Refund(refund_id=made["refund_id"], amount=made["amount"])

@@ -223,6 +223,14 @@ def test_a_file_that_cannot_be_written_into_stays_as_it_is(path: Path, text: str
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_what_another_server_shares_is_not_changed_with_it(path: Path) -> None:
+    text = "servers:\n  tracker: &one\n    url: http://h\n  other: *one\n"
+    path.write_text(text)
+    with pytest.raises(CannotWrite, match="would not say the same"):
+        add_tools(path, "tracker", [listed("new", type="object")])
+    assert path.read_text() == text
+
+
 # -- The look-up of a file ----------------------------------------------------------------------
 
 
