@@ -45,7 +45,7 @@ _KEY = OpenApiParameter(
 )
 _WAIT = OpenApiParameter(
     "wait_seconds",
-    float,
+    {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT},
     description=f"Wait so long, {LONGEST_WAIT:g} at most, for the operation to be settled.",
 )
 RETRY_SECONDS = "1"

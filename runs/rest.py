@@ -25,7 +25,7 @@ from rest_framework.views import APIView
 from runs import shapes
 from runs.access import Actor
 from runs.models import AgentRun
-from runs.paging import Page
+from runs.paging import LARGEST_PAGE, Page
 from runs.presenting import present_run
 from runs.requests import JsonBody
 
@@ -74,7 +74,11 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="Names the request: sent again with it, the same run is answered.",
 )
-SIZE = OpenApiParameter("page_size", int, description="How many items a page may have.")
+SIZE = OpenApiParameter(
+    "page_size",
+    {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE},
+    description="How many items a page may have.",
+)
 
 
 def problems(*statuses: int) -> dict[int, OpenApiResponse]:

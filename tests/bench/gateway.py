@@ -108,7 +108,7 @@ class _Calls:
             headers={"Idempotency-Key": uuid4().hex},
         )
         if answer.status_code != 200 or answer.json()["status"] != "COMMITTED":
-            raise Incomplete(done=0, expected=1, why=f"{answer.status_code} {answer.text}")
+            raise Incomplete(done=0, expected=1, why=f"{answer.status_code} {answer.text[:200]}")
 
 
 def _measure(one: _Calls, callers: int, calls: int) -> Through:

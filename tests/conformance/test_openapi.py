@@ -94,6 +94,12 @@ def test_every_operation_answers_as_the_schema_says(web: Web, subtests: pytest.S
         with subtests.test(operation.label):
             _ask_often(web, operation)
         asked += 1
+        if operation.method == "get" and "{" in operation.path:
+            start = web.address + operation.path[: operation.path.index("{")]
+            end = operation.path[operation.path.index("}") + 1 :]
+            for odd in ODD:
+                with subtests.test(operation.label, odd=odd[:9]):
+                    assert web.session.get(start + odd + end, timeout=SECONDS).status_code == 404
     assert asked == _count(schema)
     assert web.log.lives
     assert "Traceback" not in web.log.said
@@ -112,7 +118,7 @@ def _ask_often(web: Web, operation: APIOperation[Any, Any, Any, Any]) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(case=st.one_of(cases), data=st.data())
-    def ask(case: Case, data: st.DataObject) -> None:
+    def ask(case: Case[Any], data: st.DataObject) -> None:
         has_aimed = _aim(case, data, web.known)
         answer = case.call(base_url=web.address, session=web.session, timeout=SECONDS)
         # What was wrong may be what was replaced.
@@ -122,7 +128,7 @@ def _ask_often(web: Web, operation: APIOperation[Any, Any, Any, Any]) -> None:
     ask()
 
 
-def _aim(case: Case, data: st.DataObject, known: Mapping[str, list[str]]) -> bool:
+def _aim(case: Case[Any], data: st.DataObject, known: Mapping[str, list[str]]) -> bool:
     """Put what exists in the place of some of what was made up, and have nothing waited for.
 
     Returns whether anything was replaced.

@@ -103,6 +103,9 @@ def test_a_tool_that_is_not_there_or_not_allowed_is_refused(call: Call, new_toke
     )
     assert answer.is_error
     assert answer.structured_content["problem"]["status"] == 403
+    # Nor is it told which tools there are besides.
+    answer = call("refunt", order_id="1", token=new_token("operations:call:void"))
+    assert answer.structured_content["problem"]["status"] == 403
     assert not GatewayCall.objects.exists()
 
 

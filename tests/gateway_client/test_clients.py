@@ -116,16 +116,33 @@ def test_whoever_repeats_a_call_in_flight_is_told_what_it_came_to(
     shop: Shop, client: Client, refunds: Refunds, key: str
 ) -> None:
     shop.provider.fault("hold", after_commit=True)
-    with ThreadPoolExecutor() as threads:
-        asked = [
-            threads.submit(client.operation, "refund_customer", PART, key=key) for _ in range(3)
-        ]
+    heard = _Hears()
+    with ThreadPoolExecutor() as threads, Client(shop.url, shop.token, transport=heard) as second:
+        first = threads.submit(client.operation, "refund_customer", PART, key=key)
         shop.provider.wait_until_held()
+        looked = second.operation("refund_customer", PART, key=key, wait=0)
+        again = threads.submit(second.operation, "refund_customer", PART, key=key)
         shop.provider.release()
-        told = {one.result().operation_id for one in asked}
-        assert all(isinstance(one.result(), Committed) for one in asked)
-    assert len(told) == 1
+        told = [first.result(), again.result()]
+    assert isinstance(looked, Pending)
+    assert looked.replayed
+    assert heard.statuses[:2] == [409, 200]
+    assert all(isinstance(one, Committed) for one in told)
+    assert {one.operation_id for one in told} == {looked.operation_id}
     assert refunds() == ["5.00"]
+
+
+class _Hears(httpx2.HTTPTransport):
+    """Notes how the gateway answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statuses: list[int] = []
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        answer = super().handle_request(request)
+        self.statuses.append(answer.status_code)
+        return answer
 
 
 def test_a_call_that_takes_longer_than_its_caller_waits_is_pending(
