@@ -85,10 +85,7 @@ def measure(dsn: str, calls: int) -> list[dict[str, Any]]:
             one = _Calls(ours=ours, theirs=theirs)
             for _ in range(WARM_UP):
                 one.through()
-            return [
-                asdict(_measure(one, callers, calls))
-                for callers in map(int, os.environ.get("BC", "1,16,64").split(","))
-            ]
+            return [asdict(_measure(one, callers, calls)) for callers in CALLERS]
 
 
 class _Calls:
