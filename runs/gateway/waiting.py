@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 0.1
 # Beyond this many the next ones are told to come again.
 MOST_WAITING: Final = 256
+# Up to so many keep their connections for so many seconds.
+FEW: Final = 4
+MOMENT: Final = 0.05
 SLOW: Final = frozenset({OperationStatus.AWAITING_APPROVAL, OperationStatus.UNKNOWN})
 
 
@@ -49,14 +52,18 @@ class Watch:
     def wait(self, *, seconds: float, settled_only: bool) -> None:
         """Return once the operation is settled (or waits for long, unless `settled_only`), or
         after `seconds`, or when the process ends."""
-        # A connection is not kept while nothing is asked.
-        connection.close()
         until = time.monotonic() + seconds
         statuses = SETTLED_STATUSES if settled_only else SETTLED_STATUSES | SLOW
+        is_kept = board.is_quiet
         while (left := until - time.monotonic()) > 0 and not board.is_closed:
             if self.status in statuses:
                 return
-            self._told.wait(left)
+            if not is_kept:
+                # A connection is not kept while nothing is asked.
+                connection.close()
+            # But for a moment by a few: most calls are quick, and another one costs a round trip.
+            is_told = self._told.wait(min(left, MOMENT) if is_kept else left)
+            is_kept = is_kept and is_told
             self._told.clear()
 
 
@@ -93,6 +100,11 @@ class Board:
                 self._watches[operation_id].remove(watch)
                 if not self._watches[operation_id]:
                     del self._watches[operation_id]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether few wait, so that a connection of theirs is missed by nobody."""
+        return len(self._watches) <= FEW
 
     def close(self) -> None:
         """Let nobody wait any more: the process ends."""
