@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from runs import Finish, Script, pinning, sweeps, turns, wake
 from runs.access import operator
+from runs.agents import EXTERNAL, get_agent
 from runs.control import cancel_run
 from runs.lease import claim
 from runs.models import AgentRun
@@ -131,6 +132,7 @@ def test_a_worker_reads_the_lanes_of_the_versions_it_serves_whatever_their_rule(
     served = [
         deploy(OLD, rule="finish_on_old", tools=()),
         deploy(NEW, name="other", tools=()),
+        get_agent(EXTERNAL),
     ]
     lanes = {lane.name for lane in pinning.own_lanes()}
     assert lanes == {f"version-{agent.version}" for agent in served}
