@@ -77,7 +77,10 @@ class TokenAuthentication(BaseAuthentication):
                 f"This secret of token {found.prefix}… was replaced; use the newer one."
             )
         if found.expired:
-            raise AuthenticationFailed(f"Token {found.prefix}… has expired; make a new one.")
+            raise AuthenticationFailed(
+                f"Token {found.prefix}… has ended; rotate_token --days gives one that expired a "
+                "new secret and a later end, and its keys stay known. Under a new one they are not."
+            )
         if not found.is_active:
             raise AuthenticationFailed(f"The owner of token {found.prefix}… is not active.")
         if (wait := rates.take(found.id)) > 0:

@@ -162,6 +162,7 @@ class ApiTokenAdmin(BaseAdmin):
             return token
         if token.user_id != request.user.pk and not request.user.is_superuser:
             raise PermissionDenied
+        possible_ends = _ends_for(request, token)
         if request.method != "POST":
             return self._page(
                 request,
@@ -169,10 +170,13 @@ class ApiTokenAdmin(BaseAdmin):
                 title="New secret",
                 token=token,
                 graces=GRACES,
-                ends=ENDS,
+                ends=possible_ends,
                 default="3600",
             )
         grace, days = request.POST.get("grace", ""), request.POST.get("ends", "")
+        if days in ENDS and days not in possible_ends:
+            messages.warning(request, "Only a superuser may give it a later end; nothing was done.")
+            return HttpResponseRedirect(request.path)
         if grace not in GRACES or days not in ENDS:
             messages.warning(request, "Choose how long the former secret works; nothing was done.")
             return HttpResponseRedirect(request.path)
@@ -220,6 +224,19 @@ def _find(request: HttpRequest, token_id: int) -> ApiToken | HttpResponse:
         messages.warning(request, "There is no such token.")
         return HttpResponseRedirect(_tokens())
     return token
+
+
+def _ends_for(request: HttpRequest, token: ApiToken) -> dict[str, str]:
+    """How long the token may live on: an owner shortens what was given them, and no more."""
+    end = token.expires_at
+    if request.user.is_superuser or end is None:
+        return ENDS
+    now = timezone.now()
+    return {
+        days: said
+        for days, said in ENDS.items()
+        if not days or now + timedelta(days=int(days)) <= end
+    }
 
 
 def _tokens() -> str:

@@ -2,7 +2,8 @@
 
 Guarantees: of a request whose address, headers or body are larger than this nothing reaches a
 view, nothing of it is kept, and it is answered with 414, 431 or 413 and a problem document; a
-body is measured as it comes, whatever its headers say of it.
+body is measured as it comes, whatever its headers say of it. One that names itself twice, by two
+keys or two tokens, which Django would make one text of, is answered with 400.
 
 Does not see what the server has read before a request is complete as far as its headers: that is
 bounded in `heads`. Does not know the smaller limits of JSON bodies; their views do.
@@ -26,6 +27,7 @@ Application = Callable[..., Awaitable[None]]
 LONGEST_ADDRESS: Final = 8 * 1024
 LONGEST_HEADERS: Final = 32 * 1024
 MOST_HEADERS: Final = 100
+ONCE: Final = {b"idempotency-key": "Idempotency-Key", b"authorization": "Authorization"}
 
 
 class Limits:
@@ -89,7 +91,7 @@ def largest_body() -> int:
 
 
 def _judge(scope: Scope) -> tuple[HTTPStatus, str, str, str] | None:
-    """Status, what is too large, why and what to do; None where nothing is."""
+    """Status, what is wrong, why and what to do; None where nothing is."""
     address = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
     if address > LONGEST_ADDRESS:
         return (
@@ -107,6 +109,15 @@ def _judge(scope: Scope) -> tuple[HTTPStatus, str, str, str] | None:
             f"There are more than {MOST_HEADERS} headers, or more than {LONGEST_HEADERS} bytes.",
             "Send fewer and shorter ones.",
         )
+    names = [name for name, _ in headers]
+    for name, shown in ONCE.items():
+        if names.count(name) > 1:
+            return (
+                HTTPStatus.BAD_REQUEST,
+                shown,
+                f"{shown} stands in more than one header.",
+                "Send it once.",
+            )
     said = dict(headers).get(b"content-length", b"")
     if said.isdigit() and (len(said) > 18 or int(said) > largest_body()):
         return _too_large()
@@ -125,9 +136,12 @@ def _too_large() -> tuple[HTTPStatus, str, str, str]:
 async def _refuse(
     send: Send, status: HTTPStatus, what: str, detail: str, fix: str, *, path: str
 ) -> None:
+    kind, title = "too-large", f"The {what} {'are' if what == 'headers' else 'is'} too large"
+    if status == HTTPStatus.BAD_REQUEST:
+        kind, title = "invalid-input", "A value is not possible"
     problem = Problem(
-        type="urn:agentops:problem:too-large",
-        title=f"The {what} is too large" if what != "headers" else "The headers are too large",
+        type=f"urn:agentops:problem:{kind}",
+        title=title,
         status=status,
         detail=detail,
         instance=bound_text(path, 500),

@@ -44,6 +44,9 @@ class ApiToken(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True, help_text="empty: never")
     last_used_at = models.DateTimeField(null=True, help_text="to within a few minutes")
+    revoked_at = models.DateTimeField(
+        null=True, help_text="when a person ended it; one that expired may live on"
+    )
     rotated_at = models.DateTimeField(null=True, help_text="when its secret was last replaced")
     previous_digest = models.CharField(
         max_length=64, null=True, help_text="SHA-256 of the secret before this one"

@@ -67,6 +67,7 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     runs.AlreadyCorrected: Kind(
         HTTPStatus.CONFLICT, "already-corrected", "What it did was corrected"
     ),
+    runs.OneCall: Kind(HTTPStatus.CONFLICT, "one-call", "The run is one call, with its answer"),
     runs.NoEffect: Kind(HTTPStatus.CONFLICT, "no-effect", "There is nothing to correct"),
     runs.EffectCorrected: Kind(HTTPStatus.CONFLICT, "effect-corrected", "It was corrected before"),
     runs.BeingCorrected: Kind(
@@ -252,6 +253,9 @@ def _describe(error: Exception, kind: Kind, *, path: str | None) -> Problem:
             about = {"field": "parent", "value": parent_id, "fix": fix}
         case runs.NothingToCorrect() | runs.AlreadyCorrected():
             about = {"field": "run", "value": error.run_id, "fix": "Look at its operations."}
+        case runs.OneCall(run_id=run_id):
+            fix = "Send the call again under a new key."
+            about = {"field": "run", "value": run_id, "fix": fix}
         case runs.OverBudget(breach=breach):
             fix = "Resume it with add_steps, add_tokens, add_cost_usd or add_seconds."
             about = {"field": "budget", "value": breach, "fix": fix}

@@ -11,6 +11,8 @@ from pathlib import Path
 from agentops.supervisor import Process
 
 LOOPBACK = "127.0.0.1"
+# For whoever calls tools: what is killed in a call leaves an outcome that nobody knows.
+GRACE_SECONDS = 25.0
 
 
 def stack_processes(
@@ -30,14 +32,19 @@ def stack_processes(
     """
     shared = {"PYTHONUNBUFFERED": "1", **(environment or {})}
     processes = [
-        Process(name="web", argv=_python("uvicorn", *web(host=host, port=port))),
+        Process(
+            name="web",
+            argv=_python("uvicorn", *web(host=host, port=port)),
+            # It carries calls out, as workers do.
+            grace_seconds=GRACE_SECONDS,
+        ),
         *(
             Process(
                 name=f"worker-{number}",
                 argv=_python("celery", *worker(name=f"worker-{number}")),
                 # Workers give their leases back while the rest still answers.
                 stop_order=0,
-                grace_seconds=25.0,
+                grace_seconds=GRACE_SECONDS,
             )
             for number in range(1, workers + 1)
         ),

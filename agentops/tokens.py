@@ -3,7 +3,8 @@
 Guarantees: a secret carries 256 random bits and is shown once; it is found by its
 digest alone, so comparing takes the same time for a near miss as for a wild guess. A
 token with a new secret is the same token: what it started, its idempotency keys and its
-scopes stay. Two who replace one secret at once get one new secret between them.
+scopes stay, also of one that expired and is given a later end. Two who replace one secret
+at once get one new secret between them.
 
 Does not judge whether a token may be used now; `access.py` does.
 """
@@ -17,8 +18,8 @@ from difflib import get_close_matches
 from typing import Final
 
 from django.contrib.auth.models import User
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models import F, Q
+from django.db.models.functions import Least, Now
 
 from agentops.models import NAME, ApiToken
 from runs.access import CALL_PREFIX, SCOPES
@@ -73,11 +74,21 @@ class UnknownToken(Exception):
 
 
 class TokenEnded(Exception):
-    """A token that has expired or was revoked is to be changed."""
+    """A token that was revoked is to be changed, or one that expired without a later end."""
 
     def __init__(self, token: ApiToken) -> None:
         self.token_id = token.pk
-        super().__init__(f"token: {token} has ended; make a new one with create_token")
+        if token.revoked_at is not None:
+            fix = (
+                "has ended, as it was revoked; make a new one with create_token, to which its "
+                "idempotency keys are not known"
+            )
+        else:
+            fix = (
+                f"has expired; rotate_token {token.prefix} --days N gives it a later end with the "
+                "new secret, and what it started and its idempotency keys stay"
+            )
+        super().__init__(f"token: {token} {fix}")
 
 
 class AlreadyRotated(Exception):
@@ -149,7 +160,8 @@ def rotate_token(
 ) -> Issued:
     """Give a token a new secret; the one it had works for `grace` longer, an older one no more.
 
-    `expires_at` is its new end, if it is to have another; `prefix` is what it was seen with.
+    `expires_at` is its new end, if it is to have another; `prefix` is what it was seen with. One
+    that has expired needs a new end, and none of its old secrets works again.
     Raises UnknownToken, TokenEnded, AlreadyRotated or InvalidPeriod.
     """
     if not timedelta(0) <= grace <= LONGEST_GRACE:
@@ -165,7 +177,8 @@ def rotate_token(
         raise AlreadyRotated(token)
     fresh, secret = _make_secret()
     ending: dict[str, datetime] = {} if expires_at is None else {"expires_at": expires_at}
-    changed = ApiToken.objects.filter(VALID, pk=token.pk, digest=token.digest).update(
+    seen = ApiToken.objects.filter(pk=token.pk, digest=token.digest, revoked_at__isnull=True)
+    changed = seen.filter(VALID).update(
         prefix=fresh,
         digest=digest_of(secret),
         previous_digest=token.digest if grace else None,
@@ -173,6 +186,15 @@ def rotate_token(
         rotated_at=Now(),
         **ending,
     )
+    if not changed and ending:
+        changed = seen.exclude(VALID).update(
+            prefix=fresh,
+            digest=digest_of(secret),
+            previous_digest=None,
+            previous_until=None,
+            rotated_at=Now(),
+            **ending,
+        )
     before = token.digest
     token.refresh_from_db()
     if not changed:
@@ -181,8 +203,9 @@ def rotate_token(
 
 
 def revoke_token(*, token_id: int) -> bool:
-    """End a token now, with every secret it has; False where it had ended before."""
-    return bool(ApiToken.objects.filter(VALID, pk=token_id).update(expires_at=Now()))
+    """End a token for good, with every secret it has; False where it was revoked before."""
+    standing = ApiToken.objects.filter(pk=token_id, revoked_at__isnull=True)
+    return bool(standing.update(expires_at=Least(F("expires_at"), Now()), revoked_at=Now()))
 
 
 def find_token(prefix: str) -> ApiToken:

@@ -2,26 +2,35 @@
 long as the process.
 
 Guarantees: the gateway's threads are there before the first request and end after the last one;
-what they had under way is finished or left to the workers, and the process's end is reported.
+what they had under way is finished or left to the workers, and the process's end is reported. From
+the signal to end on no run is begun here, and who waits is answered before the server gives up.
 
 Does not answer requests itself.
 """
 
+import asyncio
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
 from agentops.mcp.door import PATHS, Door
 from agentops.mcp.server import Threads, serving
+from runs import engine
 from runs.gateway.driving import drivers
+from runs.gateway.waiting import board
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+# After the signal to end, calls under way have so long to be answered with what they come to.
+# Together with reading that it is less than the server's own patience (`processes.py`).
+LAST_ANSWERS_SECONDS: Final = 2.0
 # Django types its own more narrowly.
 Application = Callable[..., Awaitable[None]]
 
@@ -46,10 +55,37 @@ class Web:
         threads = Threads()
         async with serving(threads) as manager:
             self._mcp = Door(manager=manager, threads=threads)
+            _hear_of_end(asyncio.get_running_loop())
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await sync_to_async(drivers.stop, thread_sensitive=False)()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _hear_of_end(loop: asyncio.AbstractEventLoop) -> None:
+    """Begin to end with the signal itself: the server tells the application only once the last
+    request is over, and whoever waits would be what it waits for."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def begin_end() -> None:
+        engine.drain()
+        loop.call_later(LAST_ANSWERS_SECONDS, board.close)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        server = signal.getsignal(number)
+        if callable(server):
+            signal.signal(number, _chained(server, lambda: loop.call_soon_threadsafe(begin_end)))
+
+
+def _chained(
+    server: Callable[[int, FrameType | None], Any], first: Callable[[], object]
+) -> Callable[[int, FrameType | None], None]:
+    def hear(number: int, frame: FrameType | None) -> None:
+        first()
+        server(number, frame)
+
+    return hear
 
 
 def _end_process() -> None:

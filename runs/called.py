@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Q
+from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from runs.models import GatewayCall, ToolOperation
+from runs.change import NEARLY_OVER
+from runs.models import GatewayCall, Notice, ToolOperation
+from runs.state import OperationStatus
 
 
 @dataclass
@@ -42,10 +45,14 @@ class Called:
 
 def find_called(run_id: UUID) -> Called:
     """What waits, and when the run's agent was heard of last: one read of two indexes."""
-    newest = GatewayCall.objects.filter(run_id=run_id).order_by("-id")[:1]
+    calls = GatewayCall.objects.filter(run_id=run_id)
+    # A run that ends with its call was started with it.
+    first, newest = calls.order_by("id")[:1], calls.order_by("-id")[:1]
     rows = list(
         GatewayCall.objects.filter(
-            Q(run_id=run_id, taken_at__isnull=True) | Q(id__in=newest.values("id"))
+            Q(run_id=run_id, taken_at__isnull=True)
+            | Q(id__in=first.values("id"))
+            | Q(id__in=newest.values("id"))
         ).order_by("id")
     )
     return Called(
@@ -55,17 +62,54 @@ def find_called(run_id: UUID) -> Called:
     )
 
 
+def is_called(run_id: UUID) -> bool:
+    """Whether anything waits: for whoever has let the run go, since what was accepted while they
+    held it could be taken up by nobody else."""
+    return GatewayCall.objects.filter(run_id=run_id, taken_at__isnull=True).exists()
+
+
+def is_one_call(run_id: UUID) -> bool:
+    """Whether the run was started for one call, and ends with what that comes to."""
+    calls = GatewayCall.objects.filter(run_id=run_id).order_by("id")
+    return bool(calls.values_list("ends_run", flat=True).first())
+
+
 def drop_called(run_id: UUID) -> None:
     """What the run was asked for and has not taken up is never done."""
-    GatewayCall.objects.filter(run_id=run_id, taken_at__isnull=True).update(
-        taken_at=Now(), arguments=None
-    )
+    _drop(GatewayCall.objects.filter(run_id=run_id))
 
 
 def drop_if_ended(call: GatewayCall) -> None:
     """Have a call that its run did not take up before it ended say so; `call` then knows when it
     was taken up, or that it never will be."""
-    GatewayCall.objects.filter(
-        pk=call.pk, taken_at__isnull=True, run__finished_at__isnull=False
-    ).update(taken_at=Now(), arguments=None)
+    _drop(GatewayCall.objects.filter(pk=call.pk, run__finished_at__isnull=False))
     call.refresh_from_db(fields=["taken_at", "arguments", "run"])
+
+
+def _drop(calls: QuerySet[GatewayCall]) -> None:
+    """Whoever does not wait for them any more is told, by the same commit."""
+    waiting = calls.filter(taken_at__isnull=True)
+    if not waiting.exists():
+        return
+    with transaction.atomic():
+        rows = list(waiting.select_for_update(of=("self",)).order_by("id"))
+        GatewayCall.objects.filter(pk__in=[row.pk for row in rows]).update(
+            taken_at=Now(), arguments=None
+        )
+        late = GatewayCall.objects.filter(
+            pk__in=[row.pk for row in rows], answer_by__lte=Now() + NEARLY_OVER
+        )
+        Notice.objects.bulk_create(
+            [
+                Notice(
+                    event_id=f"{Notice.Kind.OPERATION_SETTLED}:{row.operation_id}",
+                    kind=Notice.Kind.OPERATION_SETTLED,
+                    run_id=row.run_id,
+                    operation_id=row.operation_id,
+                    status=OperationStatus.CANCELLED,
+                )
+                for row in late.filter(kind=GatewayCall.Kind.CALL)
+                if row.run_id is not None and row.operation_id is not None
+            ],
+            ignore_conflicts=True,
+        )

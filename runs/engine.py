@@ -23,6 +23,7 @@ from runs.agents import Agent
 from runs.batches import find_batch, give_back, next_operation
 from runs.breaker import trip_loop, trip_poison
 from runs.built_in import is_built_in
+from runs.called import is_called
 from runs.change import Change
 from runs.commit import BROKEN
 from runs.deciding import decide, decide_called, decide_correction, plan_again
@@ -86,6 +87,8 @@ class Progress:
     steps: int = 0
     state: RunState | None = None
     yielded: bool = False
+    # Its agent elsewhere asked for more while the run was held.
+    called: bool = False
 
 
 _draining = threading.Event()
@@ -176,6 +179,7 @@ def _drive(work: Work, turn: Slice, progress: Progress) -> None:
             return None
         is_between = work.state is RunState.READY and work.saga is None
         if is_between and agent is not None and is_external(agent) and not has_next(work, agent):
+            progress.called = progress.yielded = is_called(work.run_id)
             return None
         if work.state is RunState.READY:
             open_step(work)

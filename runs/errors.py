@@ -14,6 +14,7 @@ RunsError
 ├── ParentHeld           a worker holds the run's parent at this moment
 ├── NothingToCorrect     the run has no committed effect that is not corrected
 ├── AlreadyCorrected     what the run did was corrected: it cannot go on from it
+├── OneCall              the run is one call from outside, which has its answer
 ├── OverBudget           the run cannot go on within its budget
 ├── EventReused          an event id came back with another signal
 ├── TooManySignals       the run has not taken the signals that it was sent
@@ -270,6 +271,15 @@ class NothingToCorrect(RunsError):
     def __init__(self, *, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(f"Run {run_id} has no committed effect that is not corrected yet.")
+
+
+class OneCall(RunsError):
+    def __init__(self, *, run_id: str, request: str) -> None:
+        self.run_id, self.request = run_id, request
+        super().__init__(
+            f"Run {run_id} is one call from outside, and for ever what that came to: it cannot be "
+            f"asked to {request}. Send the call again under a new key."
+        )
 
 
 class AlreadyCorrected(RunsError):

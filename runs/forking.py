@@ -15,8 +15,9 @@ from django.db import IntegrityError, OperationalError, transaction
 from runs.access import RUNS_WRITE, Actor
 from runs.agents import get_agent
 from runs.asking import lock_run, note_request, read_again
+from runs.called import is_one_call
 from runs.descent import was_taken_back
-from runs.errors import AlreadyCorrected, InvalidInput
+from runs.errors import AlreadyCorrected, InvalidInput, OneCall
 from runs.models import AgentRun, ControlRequest
 from runs.starting import Started, check_request, insert_run, replay
 from runs.state import RunState
@@ -39,14 +40,16 @@ def fork_run(
     """Start a run of the same agent from the end of `step` of a run in whatever state.
 
     Step 0 is the beginning. What is not given is the origin's. Raises UnknownRun, UnknownAgent,
-    InvalidInput, AlreadyCorrected (an effect that it would inherit was taken back), KeyReused,
-    KeyInUse or NotPermitted; none of them leaves a trace.
+    InvalidInput, AlreadyCorrected (an effect that it would inherit was taken back), OneCall,
+    KeyReused, KeyInUse or NotPermitted; none of them leaves a trace.
     """
     actor.require(RUNS_WRITE)
     with transaction.atomic():
         # Locked, because a retry may be taking back its newest steps.
         origin = lock_run(run_id)
         _require_standing(origin, step=step)
+        if is_one_call(origin.pk):
+            raise OneCall(run_id=str(run_id), request="fork")
         fork = _prepare(
             origin,
             actor=actor,

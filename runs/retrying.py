@@ -16,8 +16,9 @@ from django.db.models.functions import Now
 from runs.access import RUNS_WRITE, Actor
 from runs.asking import lock_parent, lock_run, note_request, read_again, reopen
 from runs.built_in import IS_DELEGATION
+from runs.called import is_one_call
 from runs.descent import has_effects, was_taken_back
-from runs.errors import AlreadyCorrected, ParentDecides, ParentHeld, WrongState
+from runs.errors import AlreadyCorrected, OneCall, ParentDecides, ParentHeld, WrongState
 from runs.models import (
     AgentRun,
     ControlRequest,
@@ -32,8 +33,8 @@ from tools import EffectType
 def retry_run(*, actor: Actor, run_id: UUID) -> AgentRun:
     """Let a failed run go on: its newest steps are done again, up to the last that did something.
 
-    Raises UnknownRun, WrongState (it did not fail), AlreadyCorrected, ParentDecides (its parent
-    has taken its failure for an answer), ParentHeld or NotPermitted.
+    Raises UnknownRun, WrongState (it did not fail), AlreadyCorrected, OneCall, ParentDecides (its
+    parent has taken its failure for an answer), ParentHeld or NotPermitted.
     """
     actor.require(RUNS_WRITE)
     with transaction.atomic():
@@ -43,6 +44,8 @@ def retry_run(*, actor: Actor, run_id: UUID) -> AgentRun:
             raise WrongState(run_id=str(run_id), state=run.state, request="retry")
         if run.compensation_ending or was_taken_back(str(run.pk)):
             raise AlreadyCorrected(run_id=str(run_id))
+        if is_one_call(run.pk):
+            raise OneCall(run_id=str(run_id), request="retry")
         if run.parent_operation is not None:
             _require_waiting_parent(run)
         again = run.steps.filter(number__gt=_last_that_counts(run), voided_at__isnull=True)

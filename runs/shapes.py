@@ -239,9 +239,9 @@ class TimelineEntry(Shape):
 
     `kind` is `run.<event>`, `operation.<event>`, `observation.<source>`, `incident.<kind>`,
     `llm.<outcome>` (a request that was made of an llm), `handoff.written`, `request.<kind>`,
-    `gateway.call`, `gateway.finish`, `signal.sent`, `signal.delivered`, `question.asked`,
-    `question.<status>`, `child.started` or `child.ended`, in lower case. `seq` counts from 1
-    within the run. `attempt` is the step's attempt.
+    `gateway.call`, `gateway.again`, `gateway.finish`, `signal.sent`, `signal.delivered`,
+    `question.asked`, `question.<status>`, `child.started` or `child.ended`, in lower case. `seq`
+    counts from 1 within the run. `attempt` is the step's attempt.
     """
 
     at: datetime

@@ -6,6 +6,7 @@ places it is sent; a request that is refused leaves no trace.
 Does not tell a worker for sure: the hint may get lost, and the sweep finds the row.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from tools.canonical import digest
 
 MAX_LABELS: Final = 20
 HIGHEST_PRIORITY: Final = 100
+# What the gateway names the run of a thread by.
+KEY_OF_THREAD: Final = re.compile(r"thread:(?P<name>[0-9a-f]{32})[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,11 @@ def check_request(request: dict[str, Any], *, key: str | None) -> dict[str, Any]
         check_storable(value, field=name)
     if key is not None:
         check_text(key, field="Idempotency-Key", shortest=1, longest=255)
+        if KEY_OF_THREAD.fullmatch(key):
+            # What is called in such a run is taken for the thread's own.
+            raise InvalidInput(
+                field="Idempotency-Key", value=key, fix="Threads have such keys: give another one."
+            )
     _check_labels(request["labels"])
     return request
 

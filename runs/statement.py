@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from runs.change import Change, Edge, NewDecision
+from runs.change import NEARLY_OVER, Change, Edge, NewDecision
 from runs.models import Incident, ToolObservation, ToolOperation
 from runs.statement_approvals import (
     RETURN_APPROVALS,
@@ -105,6 +105,7 @@ def build_statement(held: Held, change: Change) -> tuple[str, dict[str, Any]]:
         parts.append(_TAKE_CALLS)
     if change.drops_calls:
         values["kept"] = list(change.taken_calls)
+        values["nearly"] = NEARLY_OVER.total_seconds()
         parts.append(_DROP_CALLS)
     if change.new_wait is not None:
         add_wait(change.new_wait, change.ended_wait, parts, values)
@@ -190,7 +191,15 @@ _TAKE_CALLS = """taken AS (
 _DROP_CALLS = """dropped AS (
     UPDATE runs_gatewaycall SET taken_at = statement_timestamp(), arguments = NULL
     FROM held WHERE runs_gatewaycall.run_id = held.id AND taken_at IS NULL
-      AND NOT runs_gatewaycall.id = ANY (%(kept)s::bigint[]))"""
+      AND NOT runs_gatewaycall.id = ANY (%(kept)s::bigint[])
+    RETURNING runs_gatewaycall.run_id, operation_id, answer_by),
+    told_of_dropped AS (
+    INSERT INTO runs_notice (event_id, kind, run_id, operation_id, status)
+    SELECT 'operation.settled:' || operation_id, 'operation.settled', run_id, operation_id,
+           'CANCELLED'
+    FROM dropped WHERE operation_id IS NOT NULL
+      AND answer_by <= statement_timestamp() + make_interval(secs => %(nearly)s::float8)
+    ON CONFLICT (event_id) DO NOTHING)"""
 
 
 def _add_decision(

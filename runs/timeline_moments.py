@@ -75,7 +75,7 @@ def describe_moments(run_id: UUID, moments: Sequence[Moment]) -> Mapping[Moment,
     if not moments:
         return {}
     run = AgentRun.objects.only("agent", "input").get(id=run_id)
-    calls = _rows(GatewayCall.objects.all(), moments, "gateway")
+    calls = _rows(GatewayCall.objects.select_related("same_as"), moments, "gateway")
     children = _rows(AgentRun.objects.defer("objective"), moments, "child")
     around = _Around(
         run=run,
@@ -195,6 +195,7 @@ def _of_request(moment: Moment, row: ControlRequest, around: _Around) -> Timelin
 
 
 def _of_call(moment: Moment, row: GatewayCall, around: _Around) -> TimelineEntry:
+    again = "again " if row.kind == GatewayCall.Kind.AGAIN else ""
     wants_end = row.kind == GatewayCall.Kind.FINISH
     about: dict[str, Any] = {"asked_by": asker_of(row), "key_digest": digest_of_key(row)}
     if row.rationale:
@@ -206,8 +207,8 @@ def _of_call(moment: Moment, row: GatewayCall, around: _Around) -> TimelineEntry
         moment,
         around,
         actor=row.created_by,
-        operation=row.operation_id,
-        reason=GatewayCall.Kind.FINISH.label if wants_end else f"asked for {row.tool}",
+        operation=(row.same_as or row).operation_id,
+        reason=GatewayCall.Kind.FINISH.label if wants_end else f"asked {again}for {row.tool}",
         evidence=about,
     )
 

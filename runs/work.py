@@ -175,7 +175,7 @@ class Work:
         target = next_operation_status(status=before, event=event)
         self._journal(event, before or "", target, reason, operation.id)
         operation.status = target
-        if target in _TOLD_OUTSIDE:
+        if target in _TOLD_OUTSIDE and operation.never_sent != NeverSent.CHANGED:
             self.tell(events.Name.OPERATION_STANDS, operation, status=target)
         if target in SETTLED_STATUSES and may_be_called(self.agent):
             self._tell_caller(operation, before)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 from pydantic import TypeAdapter
 
 from agentops.client.clients import AsyncClient, Client
-from agentops.client.places import NoPlace, Place
+from agentops.client.places import Flow, NoPlace, Place, flow, refuse_side_by_side
 from agentops.client.results import Operation
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,9 +34,12 @@ class Thread:
         self.name = name
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
+        self._flows: dict[str, Flow] = {}
 
     def next_place(self, tool: str) -> Place:
         with self._lock:
+            this = flow()
+            refuse_side_by_side(tool, self._flows.setdefault(tool, this), this)
             self._calls[tool] += 1
             return Place(self.name, 0, f"{tool}#{self._calls[tool]}")
 
@@ -49,7 +52,7 @@ def thread(name: str) -> Iterator[Thread]:
     """The calls of guarded functions in here belong to this job or conversation.
 
     `name` stays the same when the program is started again, and is new for a new job. Calls of
-    one tool that run side by side have no order: give them keys.
+    one tool that run side by side have no order: without keys they raise NoPlace.
     """
     if not name:
         raise ValueError("thread: it has no name; give one that the job keeps, as in 'import-7'")

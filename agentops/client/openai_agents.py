@@ -5,7 +5,13 @@ its place in that answer. All of that is the same when a run goes on from its se
 state, also where the newest answer was not kept and the llm is asked again; the next answer, and
 with it every further call, has another name.
 
-Does not see history that the provider keeps (`conversation_id`, `previous_response_id`): answers
+Where that does not hold nothing is called (NoPlace): in an agent that is a tool (`Agent.as_tool`),
+whose runs have no names; where one `Turns` serves two runs that do not follow each other; and where
+a thread of this process begins again with another input. An agent within a tool is run by a
+function tool that calls `Runner.run` with a `Turns` of its own.
+
+Does not know what a thread began with in another process: give each job a name of its own. Does not
+see history that the provider keeps (`conversation_id`, `previous_response_id`): answers
 are counted in what the llm is sent. Where that is cut (a session's limit), name the turn.
 """
 
@@ -20,21 +26,21 @@ from agents.tool_context import ToolContext
 
 from agentops.client.asking import Held, ask_async
 from agentops.client.clients import AsyncClient, Client
-from agentops.client.places import NoPlace, Numbers, Place, ordinal
+from agentops.client.places import Asked, Beginnings, NoPlace, Numbers, Place, ordinal
 from agentops.client.telling import as_text
 
 _numbers = Numbers()
+_beginnings = Beginnings()
 _decisions: WeakKeyDictionary[ToolContext[Any], "_Decision"] = WeakKeyDictionary()
 
 
 @dataclasses.dataclass(eq=False)
 class _Decision:
-    """An answer of the llm: how many came before it, and the tools it calls, as (name, id)."""
+    """An answer of the llm: how many came before it, what began the thread, and the calls."""
 
-    thread: str
-    turn: str
+    turns: "Turns"
     number: int
-    calls: list[tuple[str, str | None]]
+    calls: list[Asked]
 
 
 class Turns(RunHooks[Any]):
@@ -43,7 +49,7 @@ class Turns(RunHooks[Any]):
     `thread` is the name of the conversation or job, such as the session's id. `turn` names what
     the user asked last, as your application does; the answers are then counted from there.
     `state` is the state that the run goes on from, if it does. Hooks of your own are methods of a
-    subclass, which call those of this class.
+    subclass, which call those of this class. Another run, if it does not follow, has another one.
     """
 
     def __init__(
@@ -51,7 +57,9 @@ class Turns(RunHooks[Any]):
     ) -> None:
         if not thread:
             raise ValueError("thread: it has no name; give the session's id, or the job's")
-        self._thread, self._turn = thread, turn
+        self.thread, self.turn = thread, turn
+        self.problem = ""
+        self.beginning: Any = None
         self._context: object = None
         self._decision: _Decision | None = None
         self._next = 0
@@ -61,9 +69,16 @@ class Turns(RunHooks[Any]):
     async def on_llm_start(
         self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]
     ) -> None:
-        if context is not self._context:
+        if isinstance(context, ToolContext):
+            self.problem = "an agent that is a tool has no name of its own"
+        elif context is not self._context:
             # Another run: what came before it is in what it begins with.
-            self._context, self._next = context, self._count(input_items)
+            before, self._context = self._next, context
+            self._next = self._count(input_items)
+            if self._next < before:
+                self.problem = "its `Turns` was given to a second run, which begins anew"
+            if self.beginning is None:
+                self.beginning = _first_prompt(input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         self._decide([_plain(item) for item in response.output])
@@ -74,11 +89,11 @@ class Turns(RunHooks[Any]):
 
     def _decide(self, output: Iterable[Mapping[str, Any]]) -> None:
         calls = [
-            (str(one["name"]), one.get("call_id"))
+            Asked(str(one["name"]), one.get("call_id"), _arguments(one.get("arguments")))
             for one in output
             if one.get("type") == "function_call"
         ]
-        self._decision = _Decision(self._thread, self._turn, self._next, calls)
+        self._decision = _Decision(self, self._next, calls)
         self._next += 1
 
     def _resume(self, state: RunState[Any, Any]) -> None:
@@ -87,7 +102,9 @@ class Turns(RunHooks[Any]):
         begun = kept.get("original_input")
         answers = kept.get("model_responses") or []
         if answers:
-            self._next = self._count(begun if isinstance(begun, list) else []) + len(answers) - 1
+            items = begun if isinstance(begun, list) else [{"role": "user", "content": begun}]
+            self.beginning = _first_prompt(items)
+            self._next = self._count(items) + len(answers) - 1
             self._decide(answers[-1].get("output") or [])
 
     def _count(self, items: Iterable[Any]) -> int:
@@ -95,7 +112,7 @@ class Turns(RunHooks[Any]):
         count, by_llm = 0, False
         for item in map(_plain, items):
             was_by_llm, by_llm = by_llm, _is_by_llm(item)
-            if self._turn and item.get("role") == "user":
+            if self.turn and item.get("role") == "user":
                 count = 0
             elif by_llm and not was_by_llm:
                 count += 1
@@ -124,10 +141,7 @@ def guarded(
 
         async def call(context: ToolContext[Any], given: str) -> str:
             place = _place(context, called, namespace=namespace)
-            try:
-                arguments = json.loads(given or "{}")
-            except ValueError:
-                arguments = None
+            arguments = _arguments(given)
             if not isinstance(arguments, dict):
                 return "Nothing was done: the arguments are no JSON object."
             return as_text(
@@ -146,15 +160,38 @@ def _place(context: ToolContext[Any], tool: str, *, namespace: str) -> Place:
             f"{tool}: nothing names the call after a crash; give Runner.run hooks=Turns(…) with "
             "the name of the thread"
         )
+    turns = decision.turns
+    if turns.problem:
+        raise NoPlace(
+            f"{tool}: {turns.problem}, so its calls would be taken for another run's; run it by "
+            "Runner.run with hooks=Turns(…) made for that run alone, with a thread that names what "
+            "it is for"
+        )
+    if not turns.turn:
+        _beginnings.check(f"{namespace}:{turns.thread}", turns.beginning)
     number = ordinal(
         decision.calls,
-        tool=context.tool_name,
-        call_id=context.tool_call_id,
+        call=Asked(context.tool_name, context.tool_call_id, _arguments(context.tool_arguments)),
         started=lambda what: _numbers.next(decision, what),
     )
-    thread = f"{namespace}:{decision.thread}" if namespace else decision.thread
-    parts = [one for one in (decision.turn, tool) if one]
+    thread = f"{namespace}:{turns.thread}" if namespace else turns.thread
+    parts = [one for one in (turns.turn, tool) if one]
     return Place(thread, decision.number, f"{'/'.join(parts)}#{number}")
+
+
+def _arguments(given: Any) -> Any:
+    """What an llm gave as a JSON object; the text itself where it is none."""
+    try:
+        return json.loads(given or "{}")
+    except ValueError:
+        return given
+
+
+def _first_prompt(items: Iterable[Any]) -> Any:
+    for item in map(_plain, items):
+        if item.get("role") == "user":
+            return item.get("content")
+    return None
 
 
 def _plain(item: Any) -> Mapping[str, Any]:

@@ -5,22 +5,75 @@ and by its place in that answer. All of that is the same when the conversation g
 messages that were kept, also where the newest answer was not kept and the llm is asked again; the
 next answer, and with it every further call, has another name.
 
-Does not know a conversation that was given no name: give `Agent.run` a `conversation_id` that you
-can give it again (or messages that hold one). Where the history is cut (a history processor,
-compaction), answers cannot be counted from its beginning: name the turn with `turn`.
+Where that does not hold nothing is called (NoPlace): in a conversation that was given no name, for
+which pydantic-ai makes a random one; and where a conversation of this process begins again with
+another prompt, as that of an agent within an agent does which was given its caller's
+`conversation_id`. `delegated` names the runs of such an agent.
+
+Does not know what a conversation began with in another process: give each job a `conversation_id`
+of its own, and a conversation that goes on the messages it had. Where the history is cut (a history
+processor, compaction), answers cannot be counted from its beginning: name the turn with `turn`.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 
 from agentops.client.asking import Held, ask_async
 from agentops.client.clients import AsyncClient, Client
-from agentops.client.places import NoPlace, Numbers, Place, ordinal
+from agentops.client.places import Asked, Beginnings, NoPlace, Numbers, Place, ordinal
 
 _numbers = Numbers()
+_beginnings = Beginnings()
+# How pydantic-ai makes the id of a conversation that was given none.
+_GENERATED = 7
+
+
+class _Delegation:
+    """The call that runs of other agents are a part of, and which run it was."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._run_id: str | None = None
+
+    def of(self, ctx: RunContext[Any], tool: str) -> Place:
+        """The place of the call, for one run alone."""
+        if self._run_id is None:
+            self._run_id = ctx.run_id
+        if self._run_id != ctx.run_id:
+            raise NoPlace(
+                f"{tool}: a second run within one `delegated`, whose calls would be taken for the "
+                "first one's; enter it for each run, with a `turn` that tells them apart"
+            )
+        return self.place
+
+
+_delegation: ContextVar[_Delegation | None] = ContextVar("agentops_delegation", default=None)
+
+
+@contextmanager
+def delegated(ctx: RunContext[Any], *, namespace: str = "", turn: str = "") -> Iterator[None]:
+    """The run of another agent in here is a part of the tool call whose context this is.
+
+    Its calls are named by the place of that call, and by their place in the run. It is one run;
+    for a second one in the same tool enter it again, with a `turn` that tells them apart. Of the
+    outer agent's guarded tools `namespace` is what they have.
+    """
+    place = _place(ctx, ctx.tool_name or "", namespace=namespace, turn=None)
+    if turn:
+        place = replace(place, action=f"{place.action}/{turn}")
+    token = _delegation.set(_Delegation(place))
+    try:
+        yield
+    finally:
+        _delegation.reset(token)
 
 
 def guarded(
@@ -46,7 +99,7 @@ def guarded(
         called = tool or model.name
 
         async def call(ctx: RunContext[Any], **arguments: Any) -> Any:
-            place = _place(ctx, called, namespace=namespace, turn=turn)
+            place = _place(ctx, called, namespace=namespace, turn=turn, arguments=arguments)
             return await ask_async(client, called, arguments, place=place, wait=wait, held=held)
 
         return Tool.from_schema(
@@ -66,26 +119,75 @@ def _place(
     *,
     namespace: str,
     turn: Callable[[RunContext[Any]], str] | None,
+    arguments: Any = None,
 ) -> Place:
-    if not ctx.conversation_id:
-        raise NoPlace(f"{tool}: no conversation_id, so nothing names the call after a crash")
+    delegation = _delegation.get()
+    if delegation is not None:
+        thread = delegation.of(ctx, tool).thread
+    else:
+        thread = _conversation(ctx, tool)
+        if turn is None:
+            _beginnings.check(f"{namespace}:{thread}", _first_prompt(ctx.messages))
     named = turn(ctx) if turn is not None else ""
     messages = _since_prompt(ctx.messages) if turn is not None else ctx.messages
     answers = [one for one in messages if isinstance(one, ModelResponse)]
     if not answers:
         raise NoPlace(f"{tool}: no answer of an llm asked for it; see `agentops.client.Client`")
     number = ordinal(
-        [(one.tool_name, one.tool_call_id) for one in answers[-1].tool_calls],
-        tool=ctx.tool_name or tool,
-        call_id=ctx.tool_call_id,
+        [
+            Asked(one.tool_name, one.tool_call_id, _plain(one.args))
+            for one in answers[-1].tool_calls
+        ],
+        call=Asked(ctx.tool_name or tool, ctx.tool_call_id, arguments),
         started=lambda what: _numbers.next(ctx.usage, (ctx.run_id, len(answers), what)),
     )
+    within = f"{delegation.place.step}>{delegation.place.action}>" if delegation else ""
     parts = [one for one in (named, tool) if one]
     return Place(
-        f"{namespace}:{ctx.conversation_id}" if namespace else ctx.conversation_id,
+        f"{namespace}:{thread}" if namespace else thread,
         len(answers),
-        f"{'/'.join(parts)}#{number}",
+        f"{within}{'/'.join(parts)}#{number}",
     )
+
+
+def _conversation(ctx: RunContext[Any], tool: str) -> str:
+    """Its name, if it is one that the run can be given again."""
+    name = ctx.conversation_id or ""
+    is_kept = any(
+        one.conversation_id == name and one.run_id not in (None, ctx.run_id) for one in ctx.messages
+    )
+    if not name or (_is_generated(name) and not is_kept):
+        raise NoPlace(
+            f"{tool}: the conversation has no name that it can be given again, so nothing names "
+            "the call after a crash; give Agent.run a conversation_id that the job keeps and that "
+            "is no UUIDv7, as in 'job-7'; have an agent within a tool run `with delegated(ctx)`"
+        )
+    return name
+
+
+def _is_generated(name: str) -> bool:
+    try:
+        return UUID(name).version == _GENERATED
+    except ValueError:
+        return False
+
+
+def _first_prompt(messages: Sequence[ModelMessage]) -> Any:
+    for message in messages:
+        for part in message.parts if isinstance(message, ModelRequest) else ():
+            if isinstance(part, UserPromptPart):
+                return part.content
+    return None
+
+
+def _plain(arguments: Any) -> Any:
+    """What an llm gave, in text or not, as it is compared with what the tool is called with."""
+    if not isinstance(arguments, str):
+        return arguments or {}
+    try:
+        return json.loads(arguments or "{}")
+    except ValueError:
+        return arguments
 
 
 def _since_prompt(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:

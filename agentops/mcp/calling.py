@@ -29,9 +29,9 @@ from agentops.mcp.listing import name_of_look
 from agentops.mcp.naming import find_named, means_the_same, name_call
 from agentops.problems import describe
 from runs.access import CALL_PREFIX, Actor
-from runs.errors import KeyReused, UnknownOperation
+from runs.errors import KeyReused
 from runs.gateway.accepting import Asked
-from runs.gateway.calling import Called, call_operation, look_at_call
+from runs.gateway.calling import call_operation, look_at_call
 from runs.requests import read_body
 from runs.shapes import Problem
 from tools.errors import UnknownTool
@@ -92,9 +92,6 @@ def _look(actor: Actor, arguments: Mapping[str, Any]) -> types.CallToolResult:
     found = look_at_call(
         actor=actor, operation_id=wanted.operation_id, wait_seconds=wanted.wait_seconds
     )
-    if isinstance(found, Called) and found.operation is None and found.call.run_id is None:
-        # It outlived its run, and nothing else of it did.
-        raise UnknownOperation(operation_id=wanted.operation_id)
     return answer_look(found)
 
 

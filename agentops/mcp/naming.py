@@ -20,8 +20,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 from runs.access import Actor
+from runs.errors import UnknownOperation
 from runs.gateway.accepting import Asked
 from runs.gateway.calling import Called, look_at_call
+from runs.gateway.errors import KeyForgotten
 from runs.models import GatewayCall, NeverSent
 from runs.state import OperationStatus
 from tools.canonical import digest
@@ -35,7 +37,7 @@ BLOCK: Final = 16
 def name_call(*, actor: Actor, spec: ToolSpec, asked: Asked) -> Asked:
     """The call with a key, and with its arguments in their normal form.
 
-    Raises InvalidArguments.
+    Raises InvalidArguments, or KeyForgotten where the same was asked for and is purged.
     """
     asked = replace(asked, arguments=spec.validate(asked.arguments))
     if not spec.effect_type.is_write or spec.repeatable:
@@ -55,7 +57,7 @@ def name_call(*, actor: Actor, spec: ToolSpec, asked: Asked) -> Asked:
 
 
 def find_named(*, actor: Actor, key: str) -> Called:
-    """The call that the key names, as it stands."""
+    """The call that the key names, as it stands. Raises KeyForgotten."""
     call = GatewayCall.objects.get(scope=actor.keys, key=key)
     return _look(actor, call)
 
@@ -92,16 +94,22 @@ def _blocks() -> Iterator[range]:
 
 
 def _look(actor: Actor, call: GatewayCall) -> Called:
-    found = look_at_call(actor=actor, operation_id=str(call.operation_id))
+    if call.run_id is None:
+        raise KeyForgotten
+    try:
+        found = look_at_call(actor=actor, operation_id=str(call.operation_id))
+    except UnknownOperation as error:
+        # Its run was purged since: that it was asked for is known, and nothing else.
+        raise KeyForgotten from error
     assert isinstance(found, Called), "it was asked for by a call"
     return found
 
 
 def _may_be_asked_anew(called: Called, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
     operation = called.operation
-    if operation is None or called.call.run_id is None:
-        # It waits for its run, or what it came to is not known any more.
-        return False
+    if operation is None:
+        # It waits for its run, or that ended before.
+        return called.is_settled
     match OperationStatus(operation.status):
         case OperationStatus.REJECTED:
             return True

@@ -23,7 +23,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from agentops.mcp.calling import call_tool
-from agentops.mcp.listing import list_tools
+from agentops.mcp.listing import list_tools, name_of_look
 from runs.access import Actor
 from runs.gateway.waiting import MOST_WAITING
 
@@ -38,14 +38,6 @@ ACTOR: Final = "agentops.actor"
 MOST_THREADS: Final = MOST_WAITING + 64
 VERSION: Final = "1"
 BROKEN: Final = "A bug, or something that broke; the log has the details."
-INSTRUCTIONS: Final = (
-    "Tools that change the outside world, each carried out at most once per intended action. "
-    "Every answer has a status. COMMITTED: done, see result. AWAITING_APPROVAL, RUNNING, "
-    "PREPARED or UNKNOWN: not settled; do not call again, look later with get_operation. "
-    "REJECTED, CANCELLED or REFUSED: nothing happened, see error, problem and next. The same "
-    "call again is answered with what is recorded (replayed: true); to repeat an action on "
-    "purpose, give a new idempotency_key."
-)
 
 
 class Threads:
@@ -105,11 +97,22 @@ def _build(threads: Threads) -> Server[Any]:
         "agentops",
         version=VERSION,
         title="agentops",
-        instructions=INSTRUCTIONS,
+        instructions=_instructions(),
         # No schema of ours takes an argument from a header.
         get_tool_input_schema=lambda _name: None,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
+    )
+
+
+def _instructions() -> str:
+    return (
+        "Tools that change the outside world, each carried out at most once per intended action. "
+        "Every answer has a status. COMMITTED: done, see result. AWAITING_APPROVAL, RUNNING, "
+        f"PREPARED or UNKNOWN: not settled; do not call again, look later with {name_of_look()}. "
+        "REJECTED, CANCELLED or REFUSED: nothing happened, see error, problem and next. The same "
+        "call again is answered with what is recorded (replayed: true); to repeat an action on "
+        "purpose, give a new idempotency_key."
     )
 
 

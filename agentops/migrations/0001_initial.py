@@ -30,6 +30,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('expires_at', models.DateTimeField(blank=True, help_text='empty: never', null=True)),
                 ('last_used_at', models.DateTimeField(help_text='to within a few minutes', null=True)),
+                ('revoked_at', models.DateTimeField(help_text='when a person ended it; one that expired may live on', null=True)),
                 ('rotated_at', models.DateTimeField(help_text='when its secret was last replaced', null=True)),
                 ('previous_digest', models.CharField(help_text='SHA-256 of the secret before this one', max_length=64, null=True)),
                 ('previous_until', models.DateTimeField(help_text='until then the secret before this one works too', null=True)),

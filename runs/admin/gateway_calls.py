@@ -6,6 +6,7 @@ was asked for is shown while it waits, without declared secrets, and stands on i
 Does not tell what a call came to: its operation does.
 """
 
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin
@@ -31,9 +32,8 @@ from runs.admin.show import (
 )
 from runs.models import AgentRun, Approval, GatewayCall, ToolOperation
 from runs.presenting_calls import asker_of, digest_of_key
-from runs.sensitive import names_of_call, names_of_run
+from runs.sensitive import Secrets, load_secrets, names_of_call, names_of_run
 from runs.state import OperationStatus
-from tools.redaction import scrub
 
 PURGED: Final = "a run that was purged"
 
@@ -151,10 +151,14 @@ class GatewayCallAdmin(ReadOnlyAdmin):
             hidden |= names_of_run(run_id=call.run.pk, agent=call.run.agent)
         operation = ToolOperation.objects.filter(pk=call.operation_id).first()
         known = call.arguments if operation is None else operation.arguments
-        rationale = scrub(call.rationale, known or {}, hidden)
+        secrets = Secrets(known=None, names=hidden)
+        if call.run is not None:
+            secrets = load_secrets(call.run, steps=(), names=hidden)
+        # What a text may repeat stands beside it too.
+        secrets = replace(secrets, known=[secrets.known, known])
         parts = []
         if call.arguments is not None:
-            parts.append(json_block("What it asks for", call.arguments, hidden))
+            parts.append(json_block("What it asks for", secrets.hide(call.arguments), hidden))
         return Record(
             title=f"{_title(call)} from outside",
             state=_standing(call),
@@ -166,7 +170,7 @@ class GatewayCallAdmin(ReadOnlyAdmin):
                 Fact("Run", run_link(call.run_id) if call.run_id is not None else PURGED),
                 Fact("Thread", line(_thread(call.run))),
                 Fact("Key digest", digest_of_key(call) or NOTHING),
-                Fact("Why, in its own words", quote(rationale)),
+                Fact("Why, in its own words", quote(secrets.without(call.rationale))),
                 Fact("Received", when(call.received_at)),
                 Fact("Its caller waits until", when(call.answer_by)),
                 Fact("Taken up", when(call.taken_at)),
@@ -177,7 +181,7 @@ class GatewayCallAdmin(ReadOnlyAdmin):
 
 
 def _title(call: GatewayCall) -> str:
-    return line(call.tool, 60) if call.kind == GatewayCall.Kind.CALL else "End of the run"
+    return "End of the run" if call.kind == GatewayCall.Kind.FINISH else line(call.tool, 60)
 
 
 def _thread(run: AgentRun | None) -> str:
@@ -186,6 +190,8 @@ def _thread(run: AgentRun | None) -> str:
 
 def _operation(call: GatewayCall) -> Cell:
     """A link where there is one already, or still."""
+    if call.same_as_id is not None:
+        return link(record_url(GatewayCall, call.same_as_id), "that of the first call")
     if getattr(call, "status", None) is None:
         return line(call.operation_id or "")
     return operation_link(call.operation_id)
@@ -197,7 +203,18 @@ def _standing(call: GatewayCall) -> Cell:
         return badge("Forgotten", "neutral")
     if call.taken_at is None:
         return badge("Waits for its run", "warning")
+    if _was_dropped(call):
+        return badge("Never done: its run ended", "neutral")
+    if call.kind == GatewayCall.Kind.AGAIN:
+        return badge("Asked again", "neutral")
     return operation_badge(status) if status is not None else badge("Taken up", "success")
+
+
+def _was_dropped(call: GatewayCall) -> bool:
+    """Whether its run ended before it took the call up."""
+    has_operation = getattr(call, "status", None) is not None
+    is_over = call.run_id is not None and call.taken_at is not None
+    return call.kind == GatewayCall.Kind.CALL and is_over and not has_operation
 
 
 def _meaning(call: GatewayCall) -> str:
@@ -208,6 +225,8 @@ def _meaning(call: GatewayCall) -> str:
         )
     if call.taken_at is None:
         return "It is recorded, and its run has not decided to do it yet: nothing was sent."
+    if _was_dropped(call):
+        return "Its run ended before it came to this call: nothing was sent, and nothing will be."
     if call.kind == GatewayCall.Kind.FINISH:
         return "The run has ended as its agent said."
     return "The same request under the same key is answered with what its operation came to."

@@ -32,9 +32,9 @@ from runs.errors import (
 )
 from runs.external import is_external
 from runs.gateway.errors import ActionReused, KeyForgotten, NotExternal
+from runs.gateway.naming import Asked, digest_of, key_of_thread, means_the_same, name_call
 from runs.gateway.opening import may_claim, open_call
-from runs.models import NAME, AgentRun, GatewayCall
-from runs.planning import operation_id
+from runs.models import NAME, AgentRun, ControlRequest, GatewayCall
 from runs.starting import insert_run
 from runs.state import FINAL_STATES, RunState
 from runs.wake import make_due
@@ -43,29 +43,10 @@ from tools.canonical import digest
 from tools.errors import ToolError, UnknownTool
 from tools.registry import get_tool
 
+__all__ = ["Accepted", "Asked", "accept_call", "accept_finish"]
+
 LONGEST_KEY: Final = 255
 LAST_STEP: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """One call as an agent that runs elsewhere asks for it.
-
-    `run` is a run of an external agent; `thread` is the caller's own name for one, which is
-    started where there is none. With neither, the call is a run of its own. `step` and `action`
-    name the call within the run, whatever key it comes under. `agent` is the external agent in
-    whose name a new run is started.
-    """
-
-    tool: str
-    arguments: Any
-    key: str
-    run: UUID | None = None
-    thread: str | None = None
-    step: int | None = None
-    action: str | None = None
-    agent: str | None = None
-    rationale: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,11 +82,11 @@ def accept_call(
         with transaction.atomic():
             run = _find_run(actor, asked, agent)
             if (known := _find_action(actor, asked, run)) is not None:
-                return _recall_action(known, asked)
+                return _recall_action(actor, known, asked, run)
             _require_open(run, request="call a tool")
             call = _insert(actor, asked, run, wait_seconds=wait_seconds)
     except (IntegrityError, OperationalError) as error:
-        return _meet(actor, asked, error)
+        return _meet(actor, asked, error, wait_seconds=wait_seconds)
     return Accepted(call=call, replayed=False)
 
 
@@ -122,7 +103,7 @@ def _accept_alone(
             return _recall(known, asked)
         raise
     run_id = uuid7()
-    call = _name_call(actor, asked, run_id)
+    call = name_call(actor, asked, run_id)
     try:
         opened = open_call(
             call,
@@ -133,7 +114,7 @@ def _accept_alone(
             owner=owner if may_claim(agent) else None,
         )
     except (IntegrityError, OperationalError) as error:
-        return _meet(actor, asked, error)
+        return _meet(actor, asked, error, wait_seconds=wait_seconds)
     if opened is not None:
         return Accepted(call=opened.call, replayed=False, work=opened.work)
     if (known := _find(actor, asked.key)) is None:
@@ -146,16 +127,16 @@ def accept_finish(*, actor: Actor, run_id: UUID, result: Any = None, error: str 
     """Record that the run's agent has reached its goal, or that it will not (`error`).
 
     The run ends once it has done what it was asked for before. The same said again is the same
-    end. Raises UnknownRun, NotExternal, WrongState, NotPermitted or InvalidInput.
+    end, unless the run was retried since. Raises UnknownRun, NotExternal, WrongState,
+    NotPermitted or InvalidInput.
     """
     check_storable(result, field="result")
     check_text(error, field="error")
     said = {"result": result, "error": error}
     with transaction.atomic():
         run = _lock_external(actor, run_id)
-        ends = run.gateway_calls.filter(kind=GatewayCall.Kind.FINISH)
-        if ends.filter(request_digest=digest(said)).exists():
-            # Said before, and the answer to that was lost.
+        if _said_before(run, digest(said)):
+            # And the answer to that was lost.
             return run
         _require_open(run, request="finish")
         GatewayCall.objects.create(
@@ -173,6 +154,16 @@ def accept_finish(*, actor: Actor, run_id: UUID, result: Any = None, error: str 
     return run
 
 
+def _said_before(run: AgentRun, request_digest: str) -> bool:
+    """Whether the run's present life was asked to end like this."""
+    ends = run.gateway_calls.filter(
+        kind=GatewayCall.Kind.FINISH, request_digest=request_digest
+    ).order_by("-id")
+    retries = ControlRequest.objects.filter(run=run, kind=ControlRequest.Kind.RETRY)
+    newest, retry = ends.first(), retries.order_by("-at").first()
+    return newest is not None and (retry is None or newest.received_at > retry.at)
+
+
 def _check_names(asked: Asked) -> None:
     check_text(asked.key, field="Idempotency-Key", shortest=1, longest=LONGEST_KEY)
     for name, longest in (("thread", 200), ("action", NAME)):
@@ -184,6 +175,13 @@ def _check_names(asked: Asked) -> None:
     if asked.run is not None and asked.thread is not None:
         raise InvalidInput(
             field="thread", value="beside a run", fix="Give a run or a thread, not both."
+        )
+    if asked.is_named and asked.run is None and asked.thread is None:
+        raise InvalidInput(
+            field="step" if asked.action is None else "action",
+            value="without a run or thread",
+            fix="Give the thread or run too: a call of neither is a run of its own, where such a "
+            "name would never meet itself.",
         )
 
 
@@ -219,41 +217,23 @@ def _find_agent(actor: Actor, asked: Asked) -> Agent:
 
 
 def _runs_of_thread(actor: Actor, asked: Asked) -> QuerySet[AgentRun]:
-    return AgentRun.objects.filter(
-        created_by=actor.name, idempotency_key=_key_of_thread(actor, asked)
-    )
-
-
-def _key_of_thread(actor: Actor, asked: Asked) -> str:
-    return f"thread:{digest([actor.keys, asked.thread])[:48]}"
-
-
-def _digest(asked: Asked) -> str:
-    """What the same request has in common with itself: not why, nor how long it is waited for."""
-    return digest(
-        {
-            "tool": asked.tool,
-            "arguments": asked.arguments,
-            "run": str(asked.run) if asked.run is not None else None,
-            "thread": asked.thread,
-            "step": asked.step,
-            "action": asked.action,
-            "agent": asked.agent,
-        }
-    )
+    # Not by the name of who started it, which may be another one by now.
+    assert asked.thread is not None, "asked for calls of a thread alone"
+    return AgentRun.objects.filter(idempotency_key=key_of_thread(actor, asked.thread))
 
 
 def _find(actor: Actor, key: str) -> GatewayCall | None:
-    return GatewayCall.objects.filter(scope=actor.keys, key=key).first()
+    calls = GatewayCall.objects.select_related("same_as")
+    return calls.filter(scope=actor.keys, key=key).first()
 
 
 def _recall(known: GatewayCall, asked: Asked) -> Accepted:
     """The call that the key names. Raises KeyReused or KeyForgotten."""
-    if known.request_digest != _digest(asked):
+    if known.request_digest != digest_of(asked):
         raise KeyReused(key=asked.key, run_id=str(known.run_id or ""))
     if known.run_id is None:
         raise KeyForgotten()
-    return Accepted(call=known, replayed=True)
+    return Accepted(call=known.same_as or known, replayed=True)
 
 
 def _find_run(actor: Actor, asked: Asked, agent: Agent) -> AgentRun:
@@ -265,10 +245,10 @@ def _find_run(actor: Actor, asked: Asked, agent: Agent) -> AgentRun:
     if known is None:
         run = _new_run(actor, agent)
         run.labels = {"thread": asked.thread[:NAME]}
-        run.idempotency_key = _key_of_thread(actor, asked)
+        run.idempotency_key = key_of_thread(actor, asked.thread)
         insert_run(run, actor=actor, hints=False)
         return run
-    return _lock_external(actor, known.pk)
+    return _lock_external(actor, known.pk, is_own=True)
 
 
 def _new_run(actor: Actor, agent: Agent) -> AgentRun:
@@ -283,7 +263,8 @@ def _new_run(actor: Actor, agent: Agent) -> AgentRun:
     )
 
 
-def _lock_external(actor: Actor, run_id: UUID) -> AgentRun:
+def _lock_external(actor: Actor, run_id: UUID, *, is_own: bool = False) -> AgentRun:
+    """The run, for whoever has called in it before or may write every run."""
     run = lock_run(run_id)
     try:
         is_ours = is_external(get_agent(run.agent))
@@ -291,7 +272,8 @@ def _lock_external(actor: Actor, run_id: UUID) -> AgentRun:
         is_ours = False
     if not is_ours:
         raise NotExternal(run_id=str(run_id), agent=run.agent)
-    if run.created_by != actor.name:
+    if not is_own and not run.gateway_calls.filter(scope=actor.keys).exists():
+        # Another token of the same user is somebody else, as it is where keys are concerned.
         actor.require(RUNS_WRITE)
     return run
 
@@ -302,7 +284,7 @@ def _require_open(run: AgentRun, *, request: str) -> None:
 
 
 def _insert(actor: Actor, asked: Asked, run: AgentRun, *, wait_seconds: float) -> GatewayCall:
-    call = _name_call(actor, asked, run.pk)
+    call = name_call(actor, asked, run)
     call.answer_by = Now() + timedelta(seconds=wait_seconds)
     call.save(force_insert=True)
     # One with an open step comes to it when that is closed.
@@ -311,32 +293,9 @@ def _insert(actor: Actor, asked: Asked, run: AgentRun, *, wait_seconds: float) -
     return call
 
 
-def _name_call(actor: Actor, asked: Asked, run_id: UUID) -> GatewayCall:
-    """The call's row, but for its dates."""
-    is_named = asked.step is not None or asked.action is not None
-    what = (
-        ["action", asked.action or asked.tool]
-        if is_named
-        else ["key", digest([actor.keys, asked.key])]
-    )
-    return GatewayCall(
-        run_id=run_id,
-        scope=actor.keys,
-        key=asked.key,
-        request_digest=_digest(asked),
-        operation_id=operation_id(
-            run_id=run_id, step_number=asked.step or 0, logical_action=f"external {what}"
-        ),
-        tool=asked.tool,
-        arguments=asked.arguments,
-        rationale=asked.rationale,
-        created_by=actor.name,
-        door=actor.door,
-        address=actor.address,
-    )
-
-
-def _meet(actor: Actor, asked: Asked, error: IntegrityError | OperationalError) -> Accepted:
+def _meet(
+    actor: Actor, asked: Asked, error: IntegrityError | OperationalError, *, wait_seconds: float
+) -> Accepted:
     """What was written meanwhile under the same key, or for the same action of the run."""
     cause = error.__cause__
     if isinstance(cause, pg.LockNotAvailable):
@@ -346,7 +305,7 @@ def _meet(actor: Actor, asked: Asked, error: IntegrityError | OperationalError) 
         return _recall(known, asked)
     if violated == "run_unique_idempotency_key":
         # The thread's first call came twice at once: its run is there now.
-        return accept_call(actor=actor, asked=asked)
+        return accept_call(actor=actor, asked=asked, wait_seconds=wait_seconds)
     raise error
 
 
@@ -356,14 +315,27 @@ _SAME_KEY: Final = frozenset({"call_unique_key", "call_unique_operation"})
 
 def _find_action(actor: Actor, asked: Asked, run: AgentRun) -> GatewayCall | None:
     """The call that named this step and action of the locked run before, under whatever key."""
-    if asked.step is None and asked.action is None:
+    if not asked.is_named:
         return None
-    wanted = _name_call(actor, asked, run.pk).operation_id
+    wanted = name_call(actor, asked, run).operation_id
     return GatewayCall.objects.filter(operation_id=wanted).first()
 
 
-def _recall_action(known: GatewayCall, asked: Asked) -> Accepted:
-    """The call, whatever its run has come to. Raises ActionReused."""
-    if known.request_digest != _digest(asked):
+def _recall_action(actor: Actor, known: GatewayCall, asked: Asked, run: AgentRun) -> Accepted:
+    """The call, whatever its run has come to; the key is one more name of it from now on.
+
+    Raises ActionReused or KeyForgotten.
+    """
+    if known.run_id is None:
+        # The thread's run was purged. `run` is a new one, which is not kept.
+        raise KeyForgotten(of_action=True)
+    if not means_the_same(asked, known, run):
         raise ActionReused(operation_id=str(known.operation_id))
+    again = name_call(actor, asked, run)
+    again.kind, again.same_as = GatewayCall.Kind.AGAIN, known
+    again.operation_id = again.arguments = None
+    # What is secret in a reason is known by the arguments.
+    again.rationale = ""
+    again.taken_at = Now()
+    again.save(force_insert=True)
     return Accepted(call=known, replayed=True)

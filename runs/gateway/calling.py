@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from runs.access import READ, Actor
 from runs.called import drop_if_ended
@@ -113,11 +113,12 @@ def raise_if_unanswerable(called: Called) -> None:
 
 
 def _is_in_flight(called: Called) -> bool:
-    if called.is_settled:
+    """Whether the first who asked may still be waiting for the answer."""
+    quick = (OperationStatus.PREPARED, OperationStatus.RUNNING)
+    if called.is_settled or (called.operation is not None and called.operation.status not in quick):
         return False
-    if called.operation is None or called.operation.status == OperationStatus.PREPARED:
-        return called.call.answer_by is not None and called.call.answer_by > timezone.now()
-    return called.operation.status == OperationStatus.RUNNING
+    # By the clock that set the date.
+    return GatewayCall.objects.filter(pk=called.call.pk, answer_by__gt=Now()).exists()
 
 
 def _read(accepted: Accepted) -> Called:

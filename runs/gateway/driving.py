@@ -63,6 +63,7 @@ class Drivers:
 
     def stop(self) -> None:
         """Begin nothing any more, wait for what is under way, and report this process's end."""
+        board.close()
         pool, self._pool = self._pool, None
         if pool is None:
             return
@@ -71,7 +72,6 @@ class Drivers:
         pool.shutdown(wait=True)
         wait_until_back(seconds=LATE_ANSWER_SECONDS)
         workers.report_end()
-        board.close()
 
     @contextmanager
     def room(self) -> Iterator["Room | None"]:
@@ -128,15 +128,16 @@ class Drivers:
 
     def _drive(self, run_id: UUID, work: Work | None) -> None:
         while True:
+            is_due = False
             try:
-                _drive_once(run_id, work)
+                is_due = _drive_once(run_id, work)
             except Exception as error:  # noqa: BLE001  a worker takes it up, by its date
                 log.warning("gateway_run_failed", run=str(run_id), error=type(error).__name__)
             finally:
                 connection.close()
             work = None
             with self._lock:
-                if not self._driven[run_id]:
+                if not self._driven[run_id] and not is_due:
                     # In one with the look: whoever asks from here on begins anew.
                     del self._driven[run_id]
                     return
@@ -156,18 +157,25 @@ class Room:
         self._drivers.drive_claimed(self._pool, work)
 
 
-def _drive_once(run_id: UUID, work: Work | None) -> None:
+def _drive_once(run_id: UUID, work: Work | None) -> bool:
+    """Whether there is more to do, which came while the run was held here."""
     with workers.at_work() as owner:
         if owner is None:
             progress = None
+            if work is not None:
+                work.release(wake_in=0)
         elif work is not None:
             progress = engine.drive(work)
         else:
             progress = engine.advance(run_id=run_id, owner=owner)
+    if progress is not None and progress.called:
+        # Whoever accepted it could not have the run, and told nobody.
+        return True
     if progress is None or progress.yielded:
         hint(run_id)
     elif progress.claimed:
         _pass_on(run_id)
+    return False
 
 
 def _pass_on(run_id: UUID) -> None:

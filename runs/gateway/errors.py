@@ -3,7 +3,8 @@
 GatewayError
 ├── CallInFlight    the first request with this key is still being answered
 ├── ActionReused    the same step and action of a run was asked for with other arguments
-├── KeyForgotten    the key was used, and what for is no longer known: never done anew
+├── KeyForgotten    the key, or step and action, was used, and what for is no longer known:
+│                   never done anew
 ├── NotExternal     the run's agent decides by itself: nobody calls in its name
 ├── PolicyRefuses   policy refuses the call: nothing was sent
 └── CallInvalid     the call fitted its tool when it was accepted, and does not any more
@@ -44,12 +45,12 @@ class ActionReused(GatewayError):
 
 
 class KeyForgotten(GatewayError):
-    def __init__(self) -> None:
+    def __init__(self, *, of_action: bool = False) -> None:
         super().__init__(
-            field="Idempotency-Key",
-            value="this key",
+            field="action" if of_action else "Idempotency-Key",
+            value="this step and action" if of_action else "this key",
             problem="it was used, and what became of that is no longer known here.",
-            fix="Find out at the provider, and use a new key for a new request.",
+            fix="Find out at the provider, and use a new name for a new request.",
         )
 
 

@@ -2,6 +2,8 @@
 
 Guarantees: whoever waits is woken at once by what this process itself commits, and soon by what
 another one does: one query for all of them, at intervals. A wait ends at its time in any case.
+A call that a person changed goes on as what stands in its place, and one that its run never took
+up ends with the run; both are heard of by that query.
 """
 
 import threading
@@ -9,13 +11,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from django.db import connection
 
 from runs import events
-from runs.models import ToolOperation
+from runs.models import NeverSent
 from runs.state import SETTLED_STATUSES, OperationStatus
 from tools.threads import reset_after_fork
 
@@ -23,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 # How often the rows are looked at for those who wait for another process.
 LOOK_SECONDS: Final = 0.1
+# The thread that looks ends once nobody has waited for so long.
+IDLE_SECONDS: Final = 60.0
 # Beyond this many the next ones are told to come again.
 MOST_WAITING: Final = 256
 # Up to so many keep their connections for so many seconds.
@@ -85,7 +89,7 @@ class Board:
             is_full = sum(map(len, self._watches.values())) >= MOST_WAITING
             if not is_full:
                 self._watches[operation_id].append(watch)
-                if self._looker is None or not self._looker.is_alive():
+                if self._looker is None:
                     self._looker = threading.Thread(
                         target=self._look, name="gateway-board", daemon=True
                     )
@@ -125,10 +129,14 @@ class Board:
 
     def _look(self) -> None:
         idle_since = time.monotonic()
-        while time.monotonic() - idle_since < 60:
+        while True:
             time.sleep(LOOK_SECONDS)
             with self._lock:
                 wanted = list(self._watches)
+                if not wanted and time.monotonic() - idle_since > IDLE_SECONDS:
+                    # In one with the look: whoever watches from here on begins another thread.
+                    self._looker = None
+                    return
             if not wanted:
                 continue
             idle_since = time.monotonic()
@@ -142,11 +150,42 @@ class Board:
 
 def _find_standing(operation_ids: Sequence[str]) -> dict[str, OperationStatus]:
     """Those of them that are settled, or wait for long."""
-    found = ToolOperation.objects.filter(
-        id__in=operation_ids, status__in=SETTLED_STATUSES | SLOW
-    ).values_list("id", "status")
-    return {operation_id: OperationStatus(status) for operation_id, status in found}
+    values: dict[str, Any] = {
+        "ids": list(operation_ids),
+        "told": [str(status) for status in SETTLED_STATUSES | SLOW],
+        "changed": str(NeverSent.CHANGED),
+        "dropped": str(OperationStatus.CANCELLED),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_STANDING, values)
+        return {operation_id: OperationStatus(status) for operation_id, status in cursor}
+
+
+# What stands in the place of a changed one; and calls that no operation will come of.
+_STANDING: Final = """
+    SELECT id, stands FROM (
+        SELECT id, CASE WHEN never_sent <> %(changed)s THEN status ELSE (
+            SELECT status FROM runs_tooloperation newest
+            WHERE newest.run_id = it.run_id AND newest.step_number = it.step_number
+              AND newest.ordinal = it.ordinal
+            ORDER BY revision DESC LIMIT 1) END AS stands
+        FROM runs_tooloperation it WHERE id = ANY (%(ids)s::text[])) one
+    WHERE stands = ANY (%(told)s::text[])
+    UNION ALL
+    SELECT operation_id, %(dropped)s::text
+    FROM runs_gatewaycall call LEFT JOIN runs_agentrun run ON run.id = call.run_id
+    WHERE operation_id = ANY (%(ids)s::text[])
+      AND (run.id IS NULL OR run.finished_at IS NOT NULL)
+      AND NOT EXISTS (SELECT FROM runs_tooloperation WHERE id = call.operation_id)
+"""
 
 
 board: Final = Board()
-reset_after_fork(board.__init__)  # type: ignore[misc]
+
+
+def _forget_parent() -> None:
+    board._ends_listening()
+    board.__init__()  # type: ignore[misc]
+
+
+reset_after_fork(_forget_parent)

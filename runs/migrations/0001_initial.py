@@ -772,7 +772,7 @@ class Migration(migrations.Migration):
             name='GatewayCall',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('call', 'A call of a tool'), ('finish', 'The run has reached its goal, or will not')], default='call', max_length=16)),
+                ('kind', models.CharField(choices=[('call', 'A call of a tool'), ('finish', 'The run has reached its goal, or will not'), ('again', 'A known call of a run, under another key')], default='call', max_length=16)),
                 ('scope', models.CharField(help_text='whose keys: a token, or a user', max_length=200)),
                 ('key', models.CharField(max_length=255, null=True)),
                 ('request_digest', models.CharField(max_length=64)),
@@ -781,6 +781,7 @@ class Migration(migrations.Migration):
                 ('arguments', models.JSONField(help_text='until it is taken up; then they stand on its operation', null=True)),
                 ('rationale', models.TextField(blank=True, help_text='why, in the words of whoever asked')),
                 ('ends_run', models.BooleanField(db_default=False, help_text='the run was started for this call, and ends with it')),
+                ('same_as', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='runs.gatewaycall')),
                 ('created_by', models.CharField(max_length=100)),
                 ('door', models.CharField(blank=True, db_default='', help_text='by which it came: api, mcp, command', max_length=8)),
                 ('address', models.CharField(blank=True, db_default='', help_text='where it came from', max_length=64)),
@@ -792,7 +793,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'gateway call',
                 'indexes': [models.Index(condition=models.Q(('taken_at__isnull', True)), fields=['run', 'id'], name='call_waiting'), models.Index(fields=['run', '-id'], name='call_of_run')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('key__isnull', False)), fields=('scope', 'key'), name='call_unique_key'), models.UniqueConstraint(condition=models.Q(('operation_id__isnull', False)), fields=('operation_id',), name='call_unique_operation'), models.CheckConstraint(condition=models.Q(models.Q(('kind', 'finish'), ('operation_id__isnull', True)), models.Q(('key__isnull', False), ('kind', 'call'), ('operation_id__isnull', False), models.Q(('tool', ''), _negated=True)), _connector='OR'), name='call_has_its_names')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('key__isnull', False)), fields=('scope', 'key'), name='call_unique_key'), models.UniqueConstraint(condition=models.Q(('operation_id__isnull', False)), fields=('operation_id',), name='call_unique_operation'), models.CheckConstraint(condition=models.Q(models.Q(('kind', 'finish'), ('operation_id__isnull', True)), models.Q(('key__isnull', False), ('kind', 'again'), ('operation_id__isnull', True), ('same_as__isnull', False), ('taken_at__isnull', False)), models.Q(('key__isnull', False), ('kind', 'call'), ('operation_id__isnull', False), models.Q(('tool', ''), _negated=True)), _connector='OR'), name='call_has_its_names')],
             },
         ),
     ]

@@ -19,6 +19,7 @@ class GatewayCall(models.Model):
     class Kind(models.TextChoices):
         CALL = "call", "A call of a tool"
         FINISH = "finish", "The run has reached its goal, or will not"
+        AGAIN = "again", "A known call of a run, under another key"
 
     run = models.ForeignKey(
         AgentRun, models.SET_NULL, null=True, related_name="gateway_calls", db_index=False
@@ -34,6 +35,7 @@ class GatewayCall(models.Model):
         null=True, help_text="until it is taken up; then they stand on its operation"
     )
     rationale = models.TextField(blank=True, help_text="why, in the words of whoever asked")
+    same_as = models.ForeignKey("self", models.PROTECT, null=True, related_name="+", db_index=False)
     ends_run = models.BooleanField(
         db_default=False, help_text="the run was started for this call, and ends with it"
     )
@@ -64,6 +66,8 @@ class GatewayCall(models.Model):
             models.CheckConstraint(
                 name="call_has_its_names",
                 condition=Q(kind="finish", operation_id__isnull=True)
+                | Q(kind="again", operation_id__isnull=True, key__isnull=False)
+                & Q(same_as__isnull=False, taken_at__isnull=False)
                 | (Q(kind="call", operation_id__isnull=False, key__isnull=False) & ~Q(tool="")),
             ),
         ]

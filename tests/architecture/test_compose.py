@@ -12,7 +12,8 @@ import yaml
 from django.urls import resolve
 from psycopg.conninfo import conninfo_to_dict
 
-from agentops.processes import stack_processes
+from agentops.processes import GRACE_SECONDS, stack_processes
+from agentops.web import LAST_ANSWERS_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -47,6 +48,19 @@ def test_a_service_runs_what_up_runs(process: str) -> None:
     )
     assert set(started) == set(SERVICE_OF)
     assert _plain(SERVICES[SERVICE_OF[process]]["command"]) == started[process]
+
+
+def test_whoever_calls_tools_is_given_the_time_that_a_call_takes() -> None:
+    stack = stack_processes(data_dir=DATA_DIR, port=WEB_PORT, flower_port=FLOWER_PORT)
+    given = {process.name: process.grace_seconds for process in stack}
+    assert given["web"] == given["worker-1"] == GRACE_SECONDS
+    waits = {SERVICES[name]["stop_grace_period"] for name in ("web", "worker")}
+    assert waits == {"30s"}
+    assert GRACE_SECONDS < 30
+    # Who waits for a call is answered before the server cancels the request.
+    assert (
+        f"--timeout-graceful-shutdown={LAST_ANSWERS_SECONDS + 3:.0f}" in SERVICES["web"]["command"]
+    )
 
 
 def test_the_image_alone_is_the_web_process() -> None:

@@ -16,7 +16,8 @@ from django.contrib.auth.models import User
 from agentops import processes
 from agentops.tokens import issue_token
 from examples.shop.provider_process import ProviderProcess
-from runs.access import CALL_EVERY_TOOL
+from runs.access import CALL_EVERY_TOOL, operator
+from runs.commands import pause_run
 from runs.models import AgentRun, GatewayCall, ToolOperation
 from tests.crash.conftest import NewLog, Providers, StartRun
 from tests.crash.driving import Assignment
@@ -224,7 +225,7 @@ def test_a_web_process_killed_during_a_call_leaves_it_to_a_worker_and_its_caller
     books.release()
     known = GatewayCall.objects.get()
     assert known.run_id is not None
-    waiting = refund(urls[1], headers, "k1")
+    waiting = refund(urls[1], headers, "k1", wait_seconds=0)
     assert (waiting.status_code, known.taken_at is not None) == (409, True)
     expire_lease(AgentRun.objects.get(id=known.run_id))
     assignment = Assignment(run_id=known.run_id, provider_url=books.url, log=str(new_log()))
@@ -235,3 +236,42 @@ def test_a_web_process_killed_during_a_call_leaves_it_to_a_worker_and_its_caller
     assert again.headers["Idempotent-Replayed"] == "true"
     books.wait_until_landed()
     assert len(books.effects()) == before + 1
+
+
+def test_what_one_process_accepts_while_the_other_holds_its_run_is_done_by_the_other(
+    urls: list[str], headers: dict[str, str], books: ProviderProcess
+) -> None:
+    """No worker and no sweep is there to find it."""
+    assert refund(urls[0], headers, "k0", thread="t").status_code == 200
+    books.fault(path="/refunds", method="POST", kind="hold", after_commit=True)
+    named: dict[str, Any] = {"thread": "t", "wait_seconds": 50}
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(refund, urls[0], headers, "k1", cents=97, **named)
+        books.wait_until_held()
+        second = pool.submit(refund, urls[1], headers, "k2", cents=96, **named)
+        wait_until(lambda: GatewayCall.objects.filter(key="k2").exists(), what="k2 is accepted")
+        books.release()
+        answers = [one.result() for one in (first, second)]
+    assert [one.json()["status"] for one in answers] == ["COMMITTED"] * 2
+
+
+def test_a_web_process_that_is_told_to_end_answers_everybody(
+    module_webs: Webs, urls: list[str], headers: dict[str, str], books: ProviderProcess
+) -> None:
+    assert refund(urls[0], headers, "w1", thread="t").status_code == 200
+    pause_run(actor=operator(), run_id=AgentRun.objects.get().pk)
+    books.fault(path="/refunds", method="POST", kind="hold", after_commit=True)
+    web = module_webs[0][0]
+    with ThreadPoolExecutor(2) as pool:
+        held = pool.submit(refund, urls[0], headers, "w2", thread="t", cents=98, wait_seconds=50)
+        under_way = pool.submit(refund, urls[0], headers, "w3", cents=97, wait_seconds=50)
+        books.wait_until_held()
+        wait_until(lambda: GatewayCall.objects.filter(key="w2").exists(), what="w2 is accepted")
+        web.terminate()
+        books.release()
+        assert (held.result().status_code, under_way.result().status_code) == (202, 200)
+    web.wait(seconds=60)
+    assert "CancelledError" not in web.said
+    assert "worker_end_not_reported" not in web.said
+    # It has let go what it held.
+    assert not AgentRun.objects.exclude(lease_owner="").exists()

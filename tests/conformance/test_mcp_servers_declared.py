@@ -176,6 +176,16 @@ def test_a_lost_answer_is_looked_up_as_the_file_says(
     assert (found.verdict, found.external_ref) == ("committed", "note-1")
 
 
+def test_a_look_up_by_an_argument_that_the_server_does_not_list_has_not_happened(
+    path: Path, notes: Notes, notes_proxy: FaultProxy
+) -> None:
+    declare(path, add_note(more=LOOK_UP.replace("{key:", '{ref: "{text}", key:')))
+    found = Operation("notes_add_note", {"text": "hello"}).look_up()
+    assert found.failed
+    assert "the server lists no argument ref of find_note" in found.why
+    assert calls(notes_proxy) == 0
+
+
 # -- In a run -----------------------------------------------------------------------------------
 
 

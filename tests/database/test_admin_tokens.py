@@ -107,6 +107,19 @@ def test_an_end_may_be_chosen_with_it(browser: Client, issued: Issued) -> None:
     assert timedelta(days=29) < ends - timezone.now() <= timedelta(days=30)
 
 
+def test_a_later_end_is_a_superusers_to_give(browser: Client, issued: Issued) -> None:
+    end = timezone.now() + timedelta(days=40)
+    ApiToken.objects.update(expires_at=end)
+    page = browser.get(page_of(issued)).content.decode()
+    assert ('value="30"' in page, 'value="90"' in page) == (True, False)
+    answer = browser.post(page_of(issued), form_of(issued, ends="90"), follow=True)
+    assert "Only a superuser may give it a later end" in answer.content.decode()
+    row = ApiToken.objects.get()
+    assert (row.digest, row.expires_at) == (issued.row.digest, end)
+    browser_of(person(superuser=True)).post(page_of(issued), form_of(issued, ends="90"))
+    assert ApiToken.objects.get(expires_at__gt=end + timedelta(days=40))
+
+
 @pytest.mark.parametrize("form", [{"grace": "1"}, {"ends": "-1"}, {"grace": ""}])
 def test_what_cannot_be_chosen_does_nothing(
     browser: Client, issued: Issued, form: dict[str, str]

@@ -77,7 +77,7 @@ def test_the_same_request_under_one_key_is_one_call_whatever_it_came_to() -> Non
 
 @pytest.mark.parametrize(
     "other",
-    [{"amount": 2}, {"thread": "t"}, {"step": 1}, {"action": "a"}, {"agent": "external"}],
+    [{"amount": 2}, {"thread": "t"}, {"thread": "t", "step": 1}, {"agent": "external"}],
     ids=str,
 )
 def test_a_key_is_not_used_for_another_request(other: dict[str, Any]) -> None:
@@ -174,6 +174,8 @@ def test_who_may_call_one_tool_may_not_call_another() -> None:
         ({"step": -1}, InvalidInput, "step"),
         ({"step": 2**31}, InvalidInput, "step"),
         ({"step": True}, InvalidInput, "step"),
+        ({"step": 1}, InvalidInput, "thread or run"),
+        ({"action": "refund"}, InvalidInput, "thread or run"),
         ({"rationale": "r" * 100_000}, InvalidInput, "rationale"),
         ({"agent": "nobody"}, UnknownAgent, "nobody"),
         ({"agent": "inner"}, NotExternal, "inner"),

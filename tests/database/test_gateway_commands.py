@@ -100,6 +100,7 @@ def test_a_thread_is_called_and_ended(manage: Command, tmp_path: Path) -> None:
         (("--run", "7"), "7"),
         (("--run", "00000000-0000-7000-8000-000000000000", "--thread", "t"), "thread"),
         (("--agent", "nobody"), "nobody"),
+        (("--step", "1"), "step"),
     ],
     ids=str,
 )

@@ -16,6 +16,7 @@ from runs.commands import (
     retry_run,
 )
 from runs.errors import KeyInUse, WrongState
+from runs.gateway.accepting import accept_finish
 from runs.gateway.calling import Called, look_at_call
 from runs.models import GatewayCall
 from runs.presenting import present_call
@@ -105,14 +106,15 @@ def test_a_call_that_slipped_in_while_its_run_ended_is_dropped_by_whoever_looks(
 
 def test_a_retry_does_not_do_what_was_told_to_be_dropped() -> None:
     script = scripted_tool(Rejected("closed"), "two", "three", approval_policy=NEVER)
-    sent = send("k1")
+    sent = send("k1", thread="t")
+    accept_finish(actor=ELSEWHERE, run_id=run_of(sent).pk, error="no use")
     assert carry_out(sent).state == "FAILED"
     # Written as by somebody who came while the run ended.
-    late = send("k2")
+    late = send("k2", thread="another")
     change("UPDATE runs_gatewaycall SET run_id = %s WHERE key = 'k2'", run_of(sent).pk)
     retry_run(actor=operator(), run_id=run_of(sent).pk)
     late.call.refresh_from_db()
-    assert carry_out(sent).state == "FAILED"
+    assert carry_out(sent).state == "READY"
     assert len(script.calls) == 1
     # Rejected is what its key says for ever.
     assert operation(sent).status == "REJECTED"

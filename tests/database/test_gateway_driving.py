@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
 
-from runs import Agent, External, engine
+from runs import Agent, External, engine, workers
+from runs.commands import cancel_run, pause_run
+from runs.gateway import driving
 from runs.gateway.accepting import Accepted, Asked, accept_call
 from runs.gateway.reading import read_operation
 from runs.gateway.waiting import Board, Watch
@@ -168,3 +171,69 @@ def test_what_was_settled_before_somebody_waited_is_seen_in_its_row(board: Board
         waiter = wait_for(watch, settled_only=True)
         waiter.join(60)
         assert not waiter.is_alive()
+
+
+def test_a_call_that_its_run_never_took_up_ends_with_the_run(board: Board) -> None:
+    scripted_tool("paid", "paid", approval_policy=NEVER)
+    first = accept(thread="t")
+    carry_out(first)
+    pause_run(actor=ELSEWHERE, run_id=run_of(first).pk)
+    second = accept("k2", thread="t")
+    with board.watching(str(second.call.operation_id)) as watch:
+        assert watch is not None
+        watch.look()
+        assert watch.status is None
+        cancel_run(actor=ELSEWHERE, run_id=run_of(first).pk)
+        assert carry_out(second).state == "CANCELLED"
+        watch.look()
+        assert watch.status == OperationStatus.CANCELLED
+
+
+def test_whoever_watches_when_the_board_has_gone_to_sleep_wakes_it(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runs.gateway.waiting.LOOK_SECONDS", 0)
+    monkeypatch.setattr("runs.gateway.waiting.IDLE_SECONDS", 0)
+    with board.watching("op_of_nobody"):
+        looker = board._looker
+    assert looker is not None
+    looker.join(60)
+    # It said so before it ended.
+    assert (looker.is_alive(), board._looker) == (False, None)
+    with board.watching("op_of_nobody"):
+        assert board._looker is not None
+
+
+def test_a_process_that_may_begin_nothing_gives_back_what_it_has_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = scripted_tool("paid", approval_policy=NEVER)
+    sent = accept()
+    this_process = workers._Me()
+    this_process.closed.set()
+    monkeypatch.setattr(workers, "_me", this_process)
+    assert not driving._drive_once(run_of(sent).pk, sent.work)
+    run = run_of(sent)
+    assert (run.state, run.lease_owner, script.calls) == ("READY", "", [])
+    assert carry_out(sent).state == "COMPLETED"
+
+
+def test_whoever_lets_a_run_go_looks_for_what_came_meanwhile() -> None:
+    def accept_elsewhere() -> None:
+        accept("k2", thread="t")
+        connection.close()
+
+    def meanwhile(_: object) -> str:
+        # Whoever accepts it cannot have the run.
+        other = threading.Thread(target=accept_elsewhere)
+        other.start()
+        other.join()
+        return "paid"
+
+    script = scripted_tool(meanwhile, approval_policy=NEVER)
+    sent = accept(thread="t")
+    progress = engine.advance(run_id=run_of(sent).pk, owner=WEB)
+    assert (progress.called, progress.yielded, len(script.calls)) == (True, True, 1)
+    # Then the run is due, and all is done.
+    assert not engine.advance(run_id=run_of(sent).pk, owner=WEB).called
+    assert not GatewayCall.objects.filter(taken_at__isnull=True).exists()

@@ -13,8 +13,10 @@ from runs.engine import advance
 from runs.gateway.accepting import Asked
 from runs.gateway.calling import Called, call_operation, look_at_call, raise_if_unanswerable
 from runs.gateway.errors import PolicyRefuses
+from runs.gateway.waiting import Watch, board
 from runs.models import Approval, GatewayCall, ToolOperation
 from runs.resolution import resolve_operation
+from runs.state import OperationStatus
 from tests.database.approving import acting, person, say
 from tests.database.calling import (
     ELSEWHERE,
@@ -31,6 +33,7 @@ from tools import Approve, Call, EffectType, NotSent, Reconciled, tool
 
 # People sign, and they are rows too.
 pytestmark = pytest.mark.django_db(transaction=True)
+STANDS = events.Name.OPERATION_STANDS
 
 
 def look(sent: Any) -> Called:
@@ -278,3 +281,26 @@ def test_a_caller_that_waits_is_answered_when_another_process_has_done_it() -> N
     assert seen.is_settled
     assert events.Name.OPERATION_STANDS in {event.name for event in heard}
     assert run_of(seen.call).state == "COMPLETED"
+
+
+def stands(watch: Watch) -> str:
+    watch.look()
+    return str(watch.status)
+
+
+def test_who_waits_for_a_changed_call_waits_for_what_stands_in_its_place() -> None:
+    scripted_tool("paid less", approval_policy=Approve())
+    sent = send(amount=9)
+    carry_out(sent)
+    with board.watching(str(sent.call.operation_id)) as watch, listening() as heard:
+        assert watch is not None
+        suggest(Approval.objects.get(), person("robin"), arguments={"amount": 3})
+        carry_out(sent)
+        assert operation(sent).status == "CANCELLED"
+        # The change itself is no end, and what is held again is none.
+        told = [one.fields["status"] for one in heard if one.name is STANDS]
+        assert told == [OperationStatus.AWAITING_APPROVAL]
+        assert stands(watch) == "AWAITING_APPROVAL"
+        say(Approval.objects.get(status="pending"), person("kim"))
+        carry_out(sent)
+        assert stands(watch) == "COMMITTED"

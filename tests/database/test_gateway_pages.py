@@ -9,6 +9,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from runs import Finish
+from runs.access import operator
+from runs.commands import cancel_run
 from runs.engine import advance
 from runs.models import AgentRun, GatewayCall, ToolOperation
 from tests.database.admin_pages import person
@@ -201,6 +203,20 @@ def test_the_timeline_tells_who_asked_for_what_before_what_it_led_to(api: Caller
     assert kinds.index("gateway.finish") < kinds.index("run.complete")
 
 
+def test_a_known_call_under_another_key_is_shown_as_the_same_one(api: Caller, page: Client) -> None:
+    names = {"thread": "t", "step": 1, "rationale": f"because of {CARD}"}
+    operation_id = ask(api, "a", **names)
+    assert ask(api, "b", **names) == operation_id
+    carry_out()
+    again = GatewayCall.objects.get(kind="again")
+    answer = api.get(f"runs/{again.run_id}/timeline/")
+    [entry] = [one for one in answer.json()["results"] if one["kind"] == "gateway.again"]
+    assert (entry["operation_id"], entry["reason"]) == (operation_id, "asked again for pay")
+    assert "Asked again" in shown(page, LIST)
+    assert "that of the first call" in shown(page, record(again))
+    assert str(CARD) not in answer.content.decode() + shown(page, record(again))
+
+
 def test_the_timeline_hides_what_is_hidden_while_a_call_waits(api: Caller) -> None:
     ask(api, thread="t", rationale=f"because of {CARD}")
     answer = api.get(f"runs/{AgentRun.objects.get().pk}/timeline/").content.decode()
@@ -218,3 +234,27 @@ def test_an_error_that_repeats_a_secret_is_hidden_on_the_run_too() -> None:
     assert (run.state, ToolOperation.objects.get().status) == ("FAILED", "REJECTED")
     for address in (f"runs/{run.pk}/", f"operations/{operation_id}/", f"runs/{run.pk}/timeline/"):
         assert str(CARD) not in api.get(address).content.decode(), address
+
+
+def test_what_an_agent_says_at_its_end_repeats_no_secret(api: Caller, page: Client) -> None:
+    ask(api, thread="t")
+    run = AgentRun.objects.get()
+    said = {"result": {"amount": CARD, "said": f"used {CARD}"}}
+    assert api.post(f"runs/{run.pk}/finish/", said).status_code == 202
+    text = shown(page, record(GatewayCall.objects.get(kind="finish")))
+    assert "used [redacted]" in text
+    assert str(CARD) not in text
+
+
+def test_a_call_that_its_run_never_came_to_says_that_it_is_never_done(
+    api: Caller, page: Client
+) -> None:
+    ask(api, thread="t")
+    call = GatewayCall.objects.get()
+    run = AgentRun.objects.get()
+    cancel_run(actor=operator(), run_id=run.pk)
+    advance(run_id=run.pk, owner="worker 1")
+    assert not ToolOperation.objects.exists()
+    for address in (LIST, record(call)):
+        text = shown(page, address)
+        assert "Never done: its run ended" in text

@@ -13,6 +13,7 @@ from agentops.models import ApiToken, Delivery
 from agentops.notifications import handing_on, sending
 from agentops.notifications.receivers import MOST_LANES, secret_of
 from runs.access import Actor, operator
+from runs.commands import cancel_run
 from runs.engine import advance
 from runs.gateway.accepting import Asked, accept_call
 from runs.gateway.calling import Called, look_at_call
@@ -119,6 +120,32 @@ def test_the_end_of_an_unknown_call_is_told_whoever_settles_it() -> None:
     )
     carry_out(asked)
     assert told() == [(asked.operation_id, "REJECTED")]
+
+
+@pytest.mark.parametrize("slipped_in", [False, True])
+def test_a_call_that_its_run_never_took_up_is_told_unless_its_caller_waits(
+    slipped_in: bool,
+) -> None:
+    scripted_tool(approval_policy=NEVER)
+    first, second = (_call_in_thread(key=f"k{n}", wait=60 * n) for n in (0, 1))
+    assert first.run_id is not None
+    cancel_run(actor=operator(), run_id=first.run_id)
+    if slipped_in:
+        # Whoever wrote it had not seen that the run was about to end.
+        GatewayCall.objects.update(taken_at=Now())
+    assert carry_out(first).state == "CANCELLED"
+    if slipped_in:
+        assert told() == []
+        GatewayCall.objects.update(taken_at=None)
+    for asked in (first, first, second):
+        look_at_call(actor=ACTOR, operation_id=str(asked.operation_id))
+    assert GatewayCall.objects.filter(taken_at=None).count() == 0
+    assert told() == [(first.operation_id, "CANCELLED")]
+
+
+def _call_in_thread(*, key: str, wait: float) -> GatewayCall:
+    asked = Asked(tool="pay", arguments={"amount": 1}, key=key, thread="t")
+    return accept_call(actor=ACTOR, asked=asked, wait_seconds=wait).call
 
 
 def test_what_no_call_asked_for_is_told_to_nobody(start: Callable[..., AgentRun]) -> None:

@@ -142,6 +142,29 @@ def test_a_token_that_ended_gets_no_new_secret(issued: Issued) -> None:
     assert ApiToken.objects.get().digest == issued.row.digest
 
 
+def test_one_that_expired_lives_on_under_a_new_secret_and_a_later_end_alone(
+    issued: Issued,
+) -> None:
+    second = rotate_token(token_id=issued.row.pk, grace=timedelta(days=7))
+    ApiToken.objects.update(expires_at=timezone.now())
+    with pytest.raises(TokenEnded, match=f"rotate_token {second.row.prefix} --days"):
+        rotate_token(token_id=issued.row.pk)
+    later = timezone.now() + timedelta(days=1)
+    new = rotate_token(token_id=issued.row.pk, expires_at=later)
+    assert (new.row.pk, new.row.expires_at) == (issued.row.pk, later)
+    assert [status_of(one) for one in (issued, second, new)] == [401, 401, 200]
+
+
+def test_one_that_was_revoked_does_not(issued: Issued) -> None:
+    ApiToken.objects.update(expires_at=timezone.now() - timedelta(days=1))
+    expired = ApiToken.objects.get().expires_at
+    assert revoke_token(token_id=issued.row.pk)
+    assert ApiToken.objects.get().expires_at == expired
+    with pytest.raises(TokenEnded, match="create_token"):
+        rotate_token(token_id=issued.row.pk, expires_at=timezone.now() + timedelta(days=1))
+    assert ApiToken.objects.get().digest == issued.row.digest
+
+
 @pytest.mark.parametrize("grace", [timedelta(seconds=-1), timedelta(days=7, seconds=1)])
 def test_a_grace_out_of_bounds_is_refused(issued: Issued, grace: timedelta) -> None:
     with pytest.raises(InvalidPeriod, match="7 days"):

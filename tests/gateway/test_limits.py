@@ -74,6 +74,15 @@ def test_a_body_that_says_no_length_is_measured_as_it_comes(
     assert sent < 64 * largest_body()
 
 
+@pytest.mark.parametrize("name", ["Idempotency-Key", "Authorization"])
+def test_a_request_that_names_itself_twice_is_refused(
+    gateway: Gateway, headers: dict[str, str], name: str
+) -> None:
+    twice = [*headers.items(), (name.lower(), "another")]
+    answer = httpx2.post(gateway.one + "/api/v1/operations/", content=b"{}", headers=twice)
+    assert problem_of(answer) == (400, name)
+
+
 def test_what_fits_a_smaller_limit_is_told_that_one(
     gateway: Gateway, headers: dict[str, str]
 ) -> None:

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from runs.access import CALL_EVERY_TOOL
+from runs.models import GatewayCall
 from tests.database.kit import change
 from tests.gateway import mcp_client
 from tests.gateway.conftest import Call, Gateway
@@ -179,3 +180,35 @@ def test_a_call_whose_record_is_gone_is_refused(call: Call, provider: StoreProvi
         answer = call("refund_customer", order_id=order, amount="5")
         assert answer.structured_content["problem"]["type"] == "urn:agentops:problem:key-forgotten"
     assert provider.effects == {("refund", "1"): 1}
+
+
+def test_what_is_purged_is_said_to_be_and_not_done_again(
+    call: Call, provider: StoreProvider
+) -> None:
+    said = call("refund_customer", order_id="1", amount="5").structured_content
+    row = GatewayCall.objects.filter(operation_id=said["operation_id"])
+    row.update(run_id=None, operation_id="op_gone", arguments=None)
+    answer = call("refund_customer", order_id="1", amount="5")
+    problem = answer.structured_content["problem"]
+    assert answer.is_error
+    assert (problem["status"], problem["field"]) == (410, "idempotency_key")
+    assert "Find out at the provider" in problem["fix"]
+    assert provider.effects == {("refund", "1"): 1}
+
+
+def test_what_was_dropped_with_its_run_may_be_asked_for_anew(
+    call: Call, provider: StoreProvider
+) -> None:
+    said = call("refund_customer", order_id="1", amount="5").structured_content
+    # As if its run had ended before it took the call up: there is no such operation.
+    GatewayCall.objects.filter(operation_id=said["operation_id"]).update(operation_id="op_never")
+    anew = call("refund_customer", order_id="1", amount="5").structured_content
+    assert (anew["status"], anew["operation_id"] != said["operation_id"]) == ("COMMITTED", True)
+
+
+def test_a_step_of_no_thread_is_refused_by_its_name(call: Call, provider: StoreProvider) -> None:
+    answers = [
+        call("post_letter", to="ann", meta={"step": step, "action": "post"}) for step in (1, 2)
+    ]
+    assert {one.structured_content["problem"]["field"] for one in answers} == {"action"}
+    assert provider.effects == {}

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
+from agentops.mcp.listing import name_of_look
+from agentops.mcp.server import _instructions
 from agentops.models import AuditEntry
 from runs.access import operator
 from runs.engine import advance
@@ -14,6 +16,8 @@ from tests.database.approving import person, say
 from tests.gateway.conftest import Call, Gateway
 from tests.gateway.mcp_client import ERAS, tools
 from tests.gateway.provider import StoreProvider
+from tools import EffectType, tool
+from tools.registry import isolated_registry
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -232,6 +236,19 @@ def test_what_is_sensitive_is_hidden(call: Call) -> None:
     told = call("refund_customer", order_id="1", amount="6", card=secret)
     assert told.structured_content["recorded_arguments"]["card"] == "[redacted]"
     assert secret not in told.model_dump_json()
+
+
+def test_our_look_has_another_name_where_an_app_has_taken_it() -> None:
+    assert "look later with get_operation." in _instructions()
+    with isolated_registry():
+
+        @tool(effect_type=EffectType.READ)
+        def get_operation(patient: str) -> str:
+            """What a surgeon did."""
+            return patient
+
+        assert name_of_look() == "agentops_get_operation"
+        assert "look later with agentops_get_operation." in _instructions()
 
 
 def settle(said: dict[str, Any], verdict: str) -> None:

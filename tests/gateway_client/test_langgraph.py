@@ -1,6 +1,9 @@
 """What a call of a graph is named by: the same when it goes on, another for another call."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from threading import Event
 from typing import Any
 
 import pytest
@@ -53,6 +56,102 @@ def test_calls_that_share_one_id_are_told_apart(
     graph = react(llm, [guarded(client)(refund_customer)], checkpointer=InMemorySaver())
     graph.invoke({"messages": [("user", "refund it")]}, config)
     assert refunds() == ["1.00"] * 3
+
+
+def test_calls_that_share_one_id_are_the_same_ones_whichever_starts_first(
+    client: Client, refunds: Refunds, config: dict[str, Any]
+) -> None:
+    """In the first execution the second call starts first, and the first one never does."""
+    parts = [{"order_id": "18", "amount": amount} for amount in ("1.00", "2.00")]
+    llm = Llm(script=lambda turn: (parts, [])[min(turn, 1)], one_id=True)
+    guard = guarded(client)(refund_customer)
+    second_is_made, die = Event(), [True]
+
+    class Slow(type(guard)):  # type: ignore[misc]
+        def run(self, tool_input: Any, *args: Any, **options: Any) -> Any:
+            if tool_input["amount"] == "1.00":
+                assert second_is_made.wait(60)
+                if die[0]:
+                    raise Died
+            try:
+                return super().run(tool_input, *args, **options)
+            finally:
+                second_is_made.set()
+
+    guard.__class__ = Slow
+    graph = react(llm, [guard], checkpointer=InMemorySaver())
+    with pytest.raises(Died):
+        graph.invoke({"messages": [("user", "refund it")]}, config)
+    assert refunds() == ["2.00"]
+    die[0] = False
+    graph.invoke(None, config)
+    assert sorted(refunds()) == ["1.00", "2.00"]
+
+
+def test_graphs_that_one_task_invokes_side_by_side_have_no_names(
+    client: Client, refunds: Refunds, config: dict[str, Any]
+) -> None:
+    """But those that they are given. Else each may be taken for the other after a crash."""
+    part = {"order_id": "18", "amount": "5.00"}
+
+    def agent(state: dict[str, Any]) -> dict[str, Any]:
+        return {"x": [call(client, "refund_customer", part)]}
+
+    inner = StateGraph(MessagesState)
+    inner.add_node("agent", agent)
+    inner.add_edge(START, "agent")
+    worker = inner.compile()
+    named = [False]
+
+    def both(state: dict[str, Any]) -> dict[str, Any]:
+        for task in ("a", "b"):
+            name = {**config["configurable"], "agentops_branch": f"worker {task}"}
+            worker.invoke({"messages": []}, {"configurable": name} if named[0] else None)
+        return {}
+
+    outer = StateGraph(MessagesState)
+    outer.add_node("both", both)
+    outer.add_edge(START, "both")
+    graph = outer.compile(checkpointer=InMemorySaver())
+    with pytest.raises(NoPlace, match="who started first"):
+        graph.invoke({"messages": []}, config)
+    assert refunds() == ["5.00"]
+    named[0] = True
+    for _ in range(2):
+        graph.invoke({"messages": []}, config)
+    assert refunds() == ["5.00"] * 3
+
+
+def test_calls_of_a_node_that_are_made_side_by_side_have_no_place(
+    client: Client, refunds: Refunds, config: dict[str, Any]
+) -> None:
+    def node(state: dict[str, Any]) -> dict[str, Any]:
+        part = {"order_id": "18", "amount": "5.00"}
+        call(client, "refund_customer", part)
+        with ThreadPoolExecutor() as threads:
+            threads.submit(copy_context().run, call, client, "refund_customer", part).result()
+        return {}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    with pytest.raises(NoPlace, match="side by side"):
+        graph.compile(checkpointer=InMemorySaver()).invoke({"messages": []}, config)
+    assert refunds() == ["5.00"]
+
+
+def test_a_graph_that_keeps_no_checkpoints_is_named_or_not_guarded(
+    client: Client, refunds: Refunds, config: dict[str, Any]
+) -> None:
+    part = {"order_id": "18", "amount": "5.00"}
+    llm = Llm(script=lambda turn: ([part], [])[min(turn, 1)])
+    graph = react(llm, [guarded(client)(refund_customer)], checkpointer=None)
+    given = {"messages": [("user", "refund it")]}
+    with pytest.raises(NoPlace, match="no checkpointer"):
+        graph.invoke(given, config)
+    for branch in ("message-1", "message-2", "message-2"):
+        graph.invoke(given, {"configurable": {**config["configurable"], "agentops_branch": branch}})
+    assert refunds() == ["5.00", "5.00"]
 
 
 def test_a_decision_that_was_lost_and_made_anew_is_not_carried_out_beside_the_first(
@@ -145,7 +244,7 @@ def test_a_graph_stops_at_a_call_that_is_uncertain_and_goes_on_from_it(
         # Asked to go on while nothing more is known, it stops again.
         graph.invoke(None, config)
     assert refunds() == ["5.00"]
-    told = react(llm, [guarded(client, held="tell")(refund_customer)], checkpointer=None)
+    told = react(llm, [guarded(client, held="tell")(refund_customer)], checkpointer=InMemorySaver())
     state = told.invoke({"messages": [("user", "refund it")]}, config)
     assert "may or may not have happened" in state["messages"][-2].content
     assert refunds() == ["5.00"]

@@ -24,6 +24,7 @@ from openai.types.responses import (
     ResponseOutputMessage,
     ResponseOutputText,
 )
+from pydantic import BaseModel
 
 from agentops.client import Client
 from agentops.client.openai_agents import Turns, guarded
@@ -38,6 +39,11 @@ UNTRACED = RunConfig(tracing_disabled=True)
 def refund_customer(order_id: str, amount: str) -> dict[str, Any]:
     """Refund a customer's order."""
     raise AssertionError("the gateway carries it out")
+
+
+class Task(BaseModel):
+    order_id: str
+    amount: str
 
 
 class Llm(Model):
@@ -159,6 +165,37 @@ def test_a_turn_that_is_named_is_counted_from_there(
     for turn in ("message-1", "message-2", "message-2"):
         run(agent, "the same words", hooks=Turns(thread_id, turn=turn))
     assert refunds() == ["5.00", "5.00"]
+
+
+def test_an_agent_that_is_a_tool_has_no_name_for_its_calls(
+    client: Client, refunds: Refunds, thread_id: str
+) -> None:
+    inner = agent_of(client, lambda turn: [PART])
+    tool = inner.as_tool(
+        tool_name="refund_customer",
+        tool_description="Refund it.",
+        parameters=Task,
+        hooks=Turns(thread_id),
+        failure_error_function=None,
+    )
+    asked = Llm(lambda turn: [{"order_id": "18", "amount": "5.00"}])
+    outer: Agent[Any] = Agent(name="outer", model=asked, tools=[tool])
+    with pytest.raises(Exception, match="is a tool"):
+        run(outer, "refund it", hooks=Turns(f"{thread_id}-outer"))
+    assert refunds() == []
+
+
+def test_a_thread_that_begins_again_with_other_words_is_refused(
+    client: Client, refunds: Refunds, thread_id: str
+) -> None:
+    agent = agent_of(client, lambda turn: ([PART], [])[turn])
+    turns = Turns(thread_id)
+    run(agent, "refund it", hooks=turns)
+    with pytest.raises(Exception, match="another prompt"):
+        run(agent, "and refund that", hooks=Turns(thread_id))
+    with pytest.raises(Exception, match="second run"):
+        run(agent, "refund it", hooks=turns)
+    assert refunds() == ["5.00"]
 
 
 def test_a_run_without_turns_cannot_call(client: Client, refunds: Refunds, shop: Shop) -> None:

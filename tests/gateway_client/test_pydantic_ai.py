@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -18,8 +18,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from agentops.client import AsyncClient, Client, StillPending
-from agentops.client.pydantic_ai import guarded
+from agentops.client import AsyncClient, Client, NoPlace, StillPending
+from agentops.client.pydantic_ai import delegated, guarded
 from tests.frameworks.conftest import Shop
 
 pytestmark = pytest.mark.django_db
@@ -134,6 +134,63 @@ def test_a_call_that_waits_for_a_signature_is_told_or_raised(
     with pytest.raises(StillPending, match="signature"):
         run(agent_of(client, script, held="raise"), "x", conversation_id=thread_id)
     assert refunds() == []
+
+
+def test_a_conversation_that_was_given_no_name_is_refused(
+    client: Client, refunds: Refunds, thread_id: str
+) -> None:
+    agent = agent_of(client, lambda turn: ([], [PART], [])[turn])
+    first = run(agent, "hello")
+    with pytest.raises(NoPlace, match="no name"):
+        run(agent_of(client, lambda turn: [PART]), "refund it")
+    assert refunds() == []
+    # One that was kept with the messages is as good as one that was given.
+    for _ in range(2):
+        run(agent, "refund it", message_history=first.all_messages())
+    assert refunds() == ["5.00"]
+
+
+def test_a_conversation_that_begins_again_with_another_prompt_is_refused(
+    client: Client, refunds: Refunds, thread_id: str
+) -> None:
+    agent = agent_of(client, lambda turn: ([PART], [])[turn])
+    run(agent, "refund it", conversation_id=thread_id)
+    with pytest.raises(NoPlace, match="another prompt"):
+        run(agent, "and refund that", conversation_id=thread_id)
+    assert refunds() == ["5.00"]
+
+
+def test_an_agent_within_an_agent_is_named_by_the_call_that_runs_it(
+    client: Client, refunds: Refunds, thread_id: str
+) -> None:
+    """Two delegations of the same words are two, and are the same two when the job begins anew."""
+    child = agent_of(client, lambda turn: ([PART], [])[turn])
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked = ToolCallPart("delegate", {"task": "refund a part"})
+        is_first = not any(isinstance(one, ModelResponse) for one in messages)
+        return ModelResponse(parts=[asked, asked] if is_first else [TextPart("done")])
+
+    parent = Agent(FunctionModel(answer))
+
+    @parent.tool
+    async def delegate(ctx: RunContext[None], task: str) -> str:
+        with delegated(ctx):
+            return (await child.run(task)).output
+
+    @parent.tool
+    async def delegate_twice(ctx: RunContext[None], task: str) -> str:
+        with delegated(ctx):
+            await child.run(task)
+            return (await child.run(task)).output
+
+    for _ in range(2):
+        run(parent, "refund it", conversation_id=thread_id)
+    assert refunds() == ["5.00", "5.00"]
+    asked = ModelResponse(parts=[ToolCallPart("delegate_twice", {"task": "refund a part"})])
+    with parent.override(model=FunctionModel(lambda *_: asked)), pytest.raises(NoPlace):
+        run(parent, "refund it", conversation_id=f"{thread_id}-2")
+    assert refunds() == ["5.00"] * 3
 
 
 async def _run(shop: Shop, thread_id: str) -> list[Any]:

@@ -13,13 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from tools.call import Call
-from tools.catalog.mcp_call import ask_server, mcp_tool
-from tools.catalog.mcp_call.server import McpServer
+from tools.catalog.mcp_call import mcp_tool
 from tools.errors import DuplicateTool, InvalidTool
+from tools.mcp_servers.looking_up import check_look_up, reconcile_handler
 from tools.mcp_servers.reading import UnreadableFile, read_file
-from tools.mcp_servers.shape import LookUp, ServerEntry, ToolEntry
-from tools.reconciled import Reconciled
+from tools.mcp_servers.shape import ServerEntry, ToolEntry
 from tools.redaction import bound_text
 
 LONGEST_NAME: Final = 64
@@ -32,7 +30,6 @@ _HANDED_ON: Final = frozenset(ToolEntry.model_fields) - {
     "resource_version",
     "migrate_arguments",
 }
-_PLACE: Final = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True)
@@ -92,10 +89,12 @@ def _register(name: str, server: ServerEntry, tool: str, entry: ToolEntry) -> No
         handler = entry.compensation_handler
         given["compensation_handler"] = _function(handler) if ":" in handler else handler
     where = server.server()
+    ours = our_name(name, tool, entry)
     if entry.look_up is not None:
-        given["reconcile_handler"] = _reconcile_handler(where, entry.look_up)
+        check_look_up(ours, entry.look_up, tool=tool, tools=server.tools)
+        given["reconcile_handler"] = reconcile_handler(where, entry.look_up)
     mcp_tool(
-        name=our_name(name, tool, entry),
+        name=ours,
         server=where,
         tool=tool,
         provider=server.provider_of(name),
@@ -120,66 +119,3 @@ def _function(path: str) -> Callable[..., Any]:
         raise _NoFunction(path, why="it is no function")
     function: Callable[..., Any] = found
     return function
-
-
-# -- The look-up that a file can declare ---------------------------------------------------
-
-
-def _reconcile_handler(server: McpServer, look_up: LookUp) -> Callable[[Call], Any]:
-    async def look(call: Call) -> Reconciled[Any]:
-        arguments = {name: _filled(value, call) for name, value in look_up.arguments.items()}
-        answer = await ask_server(call, server=server, tool=look_up.tool, arguments=arguments)
-        return read_look_up(look_up, answer["structured"])
-
-    # Part of the tool's version: another look-up is another tool.
-    look.__qualname__ = f"look_up {look_up.model_dump_json()}"
-    return look
-
-
-def read_look_up(look_up: LookUp, structured: Any) -> Reconciled[Any]:
-    """The verdict of a look-up's structured content."""
-    missing = object()
-    found = _at(structured, look_up.found, missing)
-    if found is missing:
-        return Reconciled.indeterminate(f"the look-up's answer has no {look_up.found}")
-    if found is None or found is False or found in ([], {}, ""):
-        return Reconciled.not_found()
-    if isinstance(found, list) and len(found) > 1:
-        return Reconciled.indeterminate(f"the look-up found {len(found)} in {look_up.found}")
-    one = found[0] if isinstance(found, list) else found
-    reference = _at(one, look_up.external_ref, None) if look_up.external_ref else None
-    usable = isinstance(reference, str | int) and not isinstance(reference, bool)
-    return Reconciled.committed(
-        {"text": "", "structured": one, "left_out": []},
-        external_ref=bound_text(str(reference), 200) if usable else None,
-    )
-
-
-def _at(value: Any, place: str, missing: Any) -> Any:
-    for name in place.split("."):
-        if not isinstance(value, dict) or name not in value:
-            return missing
-        value = value[name]
-    return value
-
-
-def _filled(value: Any, call: Call) -> Any:
-    """The value with its names filled in; one that is nothing but a name keeps its type."""
-    match value:
-        case str():
-            named = _names(call)
-            if (whole := _PLACE.fullmatch(value)) and whole[1] in named:
-                return named[whole[1]]
-            return _PLACE.sub(lambda hit: str(named.get(hit[1], hit[0])), value)
-        case dict():
-            return {name: _filled(item, call) for name, item in value.items()}
-        case list():
-            return [_filled(item, call) for item in value]
-        case _:
-            return value
-
-
-def _names(call: Call) -> dict[str, Any]:
-    # The kernel's two come last: no argument may stand in their place.
-    own = {"idempotency_key": call.idempotency_key, "operation_id": call.operation_id}
-    return {**call.arguments, **own}

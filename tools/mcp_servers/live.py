@@ -86,13 +86,19 @@ def ask_all(
         try:
             found = compare(servers[name], answer.result())
         except NotSent as error:
-            silent[name] = bound_text(str(error), 300)
+            silent[name] = bound_text(printable(str(error)), 300)
             continue
         if found.stops:
             told = [f"other arguments of {tool.name}" for tool in found.changed]
             told += [f"no {tool}" for tool in found.gone]
             differing[name] = bound_text(f"{name} now lists {', '.join(told)}", 300)
     return silent, differing
+
+
+def printable(text: str) -> str:
+    """On one line, and without what would command a terminal: a server's words go to one."""
+    line = " ".join(text.split())
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line)
 
 
 def compare(entry: ServerEntry, listed: list[Listed]) -> Comparison:

@@ -58,9 +58,10 @@ class LookUp(_Strict):
     """A reading tool of the same server that tells what became of an operation.
 
     A text among `arguments` may hold `{idempotency_key}`, `{operation_id}` or the name of an
-    argument of the call. `found` is the place ("order", "result.items") in its structured content:
-    something there means committed; null, false or nothing in it means not found; no such place
-    says nothing. `external_ref` is a place in what was found.
+    argument of the call; `{{` and `}}` are braces. `found` is the place ("order", "result.items")
+    in its structured content: an object, a text, true or one of these in a list means committed;
+    null, false or nothing in it means not found; no such place, a number or more than one hit
+    says nothing. `external_ref` is a place in what was found, which an object has to have then.
     """
 
     tool: ToolName

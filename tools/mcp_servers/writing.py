@@ -1,9 +1,10 @@
 """New tools, and schemas that were read and agreed to, put into the file's own text.
 
-Guarantees: not one character of what people wrote there changes, comments included; before
-anything is replaced the new text is read again and has to say exactly the old and the new; the
-file is replaced whole or not at all. A new tool is declared as the worst case: what it does cannot
-be taken back, a person has to sign each call, and a lost answer ends in front of a person.
+Guarantees: not one character of what people wrote there changes, comments and ends of lines
+included; before anything is replaced the new text is read again and has to say exactly the old
+and the new; the file is replaced whole or not at all, where a link to it leads. A new tool is
+declared as the worst case: what it does cannot be taken back, a person has to sign each call,
+and a lost answer ends in front of a person.
 Does not write into JSON or into a YAML mapping between braces: that is printed instead.
 """
 
@@ -51,7 +52,7 @@ def as_yaml(tools: Iterable[Listed], *, indent: str = "") -> str:
 def add_tools(path: Path, server: str, tools: Iterable[Listed]) -> None:
     """Put worst-case entries before the server's other tools. Raises CannotWrite."""
     added = list(tools)
-    text = path.read_text()
+    text = _text_of(path)
     wanted = _plain(text, path)
     own = wanted["servers"][server]
     own["tools"] = {**{tool.name: worst_case(tool) for tool in added}, **(own.get("tools") or {})}
@@ -68,12 +69,14 @@ def add_tools(path: Path, server: str, tools: Iterable[Listed]) -> None:
         entries = entries if text[:place].endswith("\n") else f"\n{entries}"
     else:
         raise CannotWrite(path, f"servers.{server}.tools is empty: remove that word")
+    if "\r\n" in text:
+        entries = entries.replace("\n", "\r\n")
     _replace(path, text, text[:place] + entries + text[place:], wanted)
 
 
 def pin_schemas(path: Path, server: str, tools: Iterable[Listed]) -> None:
     """Replace the pinned schema of these. Raises CannotWrite."""
-    text = path.read_text()
+    text = _text_of(path)
     wanted = _plain(text, path)
     changes: list[tuple[int, int, str]] = []
     root = _root(text, path)
@@ -90,6 +93,11 @@ def pin_schemas(path: Path, server: str, tools: Iterable[Listed]) -> None:
     for start, end, value_text in sorted(changes, reverse=True):
         new = new[:start] + value_text + new[end:]
     _replace(path, text, new, wanted)
+
+
+def _text_of(path: Path) -> str:
+    # `read_text` would make one kind of all ends of lines.
+    return path.read_bytes().decode()
 
 
 def _entry(tool: Listed, indent: str) -> str:
@@ -160,11 +168,23 @@ def _replace(path: Path, old: str, new: str, wanted: Any) -> None:
         raise CannotWrite(path, f"the new text cannot be read: {error}") from error
     if not says_so:
         raise CannotWrite(path, "the new text would not say the same")
-    if path.read_text() != old:
+    if _text_of(path) != old:
         raise CannotWrite(path, "somebody else has just written it")
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as temporary:
-        temporary.write(new)
+    # A link to it stays one.
+    real = path.resolve()
+    with tempfile.NamedTemporaryFile(dir=real.parent, delete=False) as temporary:
+        temporary.write(new.encode())
         temporary.flush()
         os.fsync(temporary.fileno())
-    Path(temporary.name).chmod(path.stat().st_mode & 0o777)
-    Path(temporary.name).replace(path)
+    Path(temporary.name).chmod(real.stat().st_mode & 0o777)
+    Path(temporary.name).replace(real)
+    _sync_folder(real.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name outlives a crash of the machine too."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,24 +1,19 @@
 """The file of MCP servers: every fault of it is said, and nothing that people wrote is lost."""
 
 import re
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conformance.calls import new_call
-from tools import Call
 from tools.checks import check_tools
+from tools.management.commands.describe_mcp import Command
 from tools.mcp_servers.checks import check_mcp_servers
-from tools.mcp_servers.declaring import (
-    _filled,
-    declare_servers,
-    our_name,
-    read_look_up,
-)
-from tools.mcp_servers.live import Listed
+from tools.mcp_servers.declaring import declare_servers, our_name
+from tools.mcp_servers.live import Listed, compare
 from tools.mcp_servers.reading import UnreadableFile, parse, read_file
-from tools.mcp_servers.shape import LookUp
 from tools.mcp_servers.writing import CannotWrite, add_tools, pin_schemas
 from tools.registry import all_tools, get_tool
 
@@ -164,6 +159,18 @@ def test_our_names_are_names_that_llms_can_say() -> None:
     assert len(our_name("s", "x" * 128)) == 64
 
 
+def test_what_a_server_says_commands_no_terminal(path: Path) -> None:
+    path.write_text(FILE)
+    sly = "\x1b]0;evil\x07\u202e\nsame"
+    entry = read_file(path).servers["files"]
+    found = compare(entry, [replace(listed(sly), problem=f"no {sly}")])
+    said = StringIO()
+    Command(stdout=said)._print("files", found, as_json=False)
+    [line] = said.getvalue().splitlines()
+    assert "".join(one for one in line if one.isprintable()) == line
+    assert "evil" in line
+
+
 # -- Writing ------------------------------------------------------------------------------------
 
 
@@ -204,6 +211,19 @@ def test_a_schema_is_pinned_anew_in_its_place(path: Path) -> None:
     assert "Open a ticket." in path.read_text()
 
 
+def test_ends_of_lines_stay_and_so_does_a_link(path: Path) -> None:
+    before = FILE.replace("\n", "\r\n").encode()
+    path.write_bytes(before)
+    link = path.with_name("linked.yaml")
+    link.symlink_to(path.name)
+    add_tools(link, "files", [listed("read", type="object")])
+    pin_schemas(link, "tracker", [listed("open", type="object")])
+    assert link.is_symlink()
+    after = path.read_bytes()
+    assert after.count(b"\r\n") == after.count(b"\n") > before.count(b"\n")
+    assert list(read_file(path).servers["files"].tools) == ["read"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -229,44 +249,3 @@ def test_what_another_server_shares_is_not_changed_with_it(path: Path) -> None:
     with pytest.raises(CannotWrite, match="would not say the same"):
         add_tools(path, "tracker", [listed("new", type="object")])
     assert path.read_text() == text
-
-
-# -- The look-up of a file ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("structured", "verdict"),
-    [
-        ({"order": {"hit": {"id": 7}}}, "committed"),
-        ({"order": {"hit": [{"id": 7}]}}, "committed"),
-        ({"order": {"hit": [{"id": 7}, {"id": 8}]}}, "indeterminate"),
-        ({"order": {"hit": None}}, "not_found"),
-        ({"order": {"hit": []}}, "not_found"),
-        ({"order": {}}, "indeterminate"),
-        ({"order": "down for maintenance"}, "indeterminate"),
-        (None, "indeterminate"),
-    ],
-)
-def test_a_look_up_says_not_found_only_where_its_place_is_there_and_empty(
-    structured: Any, verdict: str
-) -> None:
-    look_up = LookUp(tool="find", found="order.hit", external_ref="id")
-    found = read_look_up(look_up, structured)
-    assert found.verdict == verdict
-    assert found.external_ref == ("7" if verdict == "committed" else None)
-
-
-def test_a_look_up_is_asked_for_the_operation_whatever_its_arguments_are_called() -> None:
-    call: Call = new_call("op_1", arguments={"n": 5, "idempotency_key": "sly"})
-    template = {
-        "key": "{idempotency_key}",
-        "n": "{n}",
-        "text": "n={n} {other}",
-        "deep": [{"a": "{n}"}],
-    }
-    assert _filled(template, call) == {
-        "key": "op_1",
-        "n": 5,
-        "text": "n=5 {other}",
-        "deep": [{"a": 5}],
-    }

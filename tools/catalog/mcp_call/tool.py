@@ -147,9 +147,20 @@ async def ask_server(
 ) -> dict[str, JsonValue]:
     """What a reading tool answers, for an `async` reconcile_handler: `{"text", "structured", …}`.
 
-    Raises NotSent, Lost, ToolFailed or NotComplete, each of which is "the look-up failed".
+    Raises NotSent, Lost, ToolFailed or NotComplete, each of which is "the look-up failed". An
+    argument that the server does not list is NotSent: some servers drop those, and find nothing.
     """
-    _, result = await call_once(call, server=server, tool=tool, arguments=arguments, meta={})
+
+    def check(listing: Any) -> None:
+        schema = listing.input_schema
+        unknown = set(arguments).difference(schema.get("properties") or ())
+        if unknown and not schema.get("additionalProperties"):
+            named = bound_text(min(unknown), 80)
+            raise NotSent(f"the server lists no argument {named} of {tool}; correct the look-up")
+
+    _, result = await call_once(
+        call, server=server, tool=tool, arguments=arguments, meta={}, check=check
+    )
     _check_complete(result)
     answer = read_answer(result)
     if result.is_error:

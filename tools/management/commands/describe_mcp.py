@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tools.errors import NotSent
-from tools.mcp_servers.live import Comparison, Listed, ask_for_tools, compare
+from tools.mcp_servers.live import Comparison, Listed, ask_for_tools, compare, printable
 from tools.mcp_servers.reading import UnreadableFile, read_file
 from tools.mcp_servers.shape import ServerEntry
 from tools.mcp_servers.writing import CannotWrite, add_tools, as_yaml, pin_schemas
@@ -63,7 +63,7 @@ class Command(BaseCommand):
                 found = compare(_entry(path, name), _all(found))
         except (UnreadableFile, NotSent, CannotWrite) as error:
             self._print_for_hand(error, locals().get("found"))
-            raise CommandError(str(error), returncode=COULD_NOT) from error
+            raise CommandError(printable(str(error)), returncode=COULD_NOT) from error
         self._print(name, found, as_json=options["json"])
         if found.stops:
             sys.exit(1)
@@ -78,10 +78,10 @@ class Command(BaseCommand):
             return
         for side, tools in _sides(found).items():
             for tool in tools:
-                said = f"  {tool.problem}" if tool.problem else ""
-                self.stdout.write(f"{side:<9} {tool.name}{said}")
+                said = f"  {printable(tool.problem)}" if tool.problem else ""
+                self.stdout.write(f"{side:<9} {printable(tool.name)}{said}")
         for tool_name in found.gone:
-            self.stdout.write(f"{'gone':<9} {tool_name}")
+            self.stdout.write(f"{'gone':<9} {printable(tool_name)}")
         if found.new:
             self.stdout.write("\n# Not in the file; --write puts this there, to be edited:")
             self.stdout.write(as_yaml(found.new))
@@ -108,7 +108,7 @@ def _chosen(found: Comparison, names: list[str]) -> list[Listed]:
             returncode=COULD_NOT,
         )
     if unfit := [name for name in names if there[name].problem]:
-        said = f"--pin {unfit[0]}: {there[unfit[0]].problem}"
+        said = printable(f"--pin {unfit[0]}: {there[unfit[0]].problem}")
         raise CommandError(said, returncode=COULD_NOT)
     return [there[name] for name in dict.fromkeys(names)]
 
