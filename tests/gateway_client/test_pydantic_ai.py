@@ -167,9 +167,9 @@ def test_an_agent_within_an_agent_is_named_by_the_call_that_runs_it(
     child = agent_of(client, lambda turn: ([PART], [])[turn])
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        asked = ToolCallPart("delegate", {"task": "refund a part"})
+        asked = [ToolCallPart("delegate", {"task": "refund a part"}) for _ in range(2)]
         is_first = not any(isinstance(one, ModelResponse) for one in messages)
-        return ModelResponse(parts=[asked, asked] if is_first else [TextPart("done")])
+        return ModelResponse(parts=asked if is_first else [TextPart("done")])
 
     parent = Agent(FunctionModel(answer))
 
