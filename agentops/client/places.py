@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias
 from pydantic_core import to_jsonable_python
 
 from agentops.client.errors import ClientError
+from agentops.client.plain import to_plain
 
 LONGEST_THREAD: Final = 200
 LONGEST_ACTION: Final = 100
@@ -56,7 +57,7 @@ class Place:
         They are part of it so that the gateway finds the place, and with it what was done there,
         where a decision that was made anew has other arguments.
         """
-        said = [self.thread, self.step, self.action, to_jsonable_python(dict(arguments))]
+        said = [self.thread, self.step, self.action, to_plain(dict(arguments))]
         text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return f"place:{hashlib.sha256(text.encode()).hexdigest()}"
 

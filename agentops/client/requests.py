@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError
 
 from agentops.client.errors import (
     ActionReused,
@@ -28,6 +28,7 @@ from agentops.client.errors import (
     RunEnded,
     Unreachable,
 )
+from agentops.client.plain import to_plain
 from agentops.client.results import Operation, read_operation
 
 LONGEST_KEY: Final = 255
@@ -113,8 +114,10 @@ def look(
 ) -> Steps[Operation]:
     """What is known of an operation, at once or after `wait` seconds for it to be settled."""
     ends = time.monotonic() + wait
+    pause = FIRST_PAUSE
     while True:
         left = min(_left(ends), LONGEST_WAIT)
+        asked_at = time.monotonic()
         send = Send(
             method="GET",
             path=f"operations/{quote(operation_id, safe='')}/",
@@ -126,6 +129,10 @@ def look(
         operation = read_operation(_read(answer), status=answer.status_code)
         if operation.is_settled or _left(ends) <= 0:
             return operation
+        if time.monotonic() - asked_at < left / 2:
+            # A full gateway holds no request: asking at once again would keep it full.
+            yield Pause(min(pause, _left(ends)))
+            pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def finish(run: str, *, result: Any, error: str, patience: float) -> Steps[None]:
@@ -220,7 +227,7 @@ def _check_key(key: str) -> None:
 
 def _encode(said: Any) -> bytes:
     try:
-        plain = to_jsonable_python(said)
+        plain = to_plain(said)
         # What lets two requests under one key be the same bytes.
         return json.dumps(plain, ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
     except (PydanticSerializationError, TypeError, ValueError) as error:
