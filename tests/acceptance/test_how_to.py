@@ -28,7 +28,7 @@ def test_the_tool_and_the_agent_of_the_how_to_pages_are_sound(tmp_path: Path) ->
         "read_result": "READ",
         "refund_customer": "IDEMPOTENT_WRITE",
     }
-    assert [agent["name"] for agent in agents] == ["refund_once", "refunder"]
+    assert [agent["name"] for agent in agents] == ["external", "refund_once", "refunder"]
 
 
 def _code(page: str) -> str:

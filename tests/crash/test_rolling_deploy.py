@@ -13,7 +13,7 @@ from django.db.models import Count
 from pytest_django import Settings
 
 from runs.access import operator
-from runs.agents import all_agents, forget_agents
+from runs.agents import EXTERNAL, all_agents, forget_agents
 from runs.commands import start_run
 from runs.migration_plan import Move, plan_runs
 from runs.models import AgentRun, Approval, Release, Transition
@@ -61,7 +61,7 @@ class Deployment:
 
     def know(self, version: str) -> None:
         """This process starts runs, and plans, as one with the code of that version."""
-        forget_agents([agent.name for agent in all_agents()])
+        forget_agents({agent.name for agent in all_agents()} - {EXTERNAL})
         agents.define(version)
 
     def start(self, kind: str, name: str) -> list[AgentRun]:
