@@ -73,7 +73,7 @@ UV_COMPILE = $(TOOLS)/bin/uv pip compile pyproject.toml --quiet --universal --ge
 
 lock: $(TOOLS)/.installed
 	@echo 'Resolving the dependencies'
-	@$(UV_COMPILE) --output-file requirements.lock
+	@$(UV_COMPILE) --extra otel --output-file requirements.lock
 	@$(UV_COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	@$(UV_COMPILE) --extra bench --constraint requirements.lock --output-file requirements-bench.lock
 

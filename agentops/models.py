@@ -152,6 +152,25 @@ class AuditEntry(models.Model):
         return f"{self.actor}: {self.action}"
 
 
+class EventCount(models.Model):
+    """How often something happened in the processes of this project, all of them together.
+
+    For what leaves no row of its own. A process adds what it saw every few seconds and at its
+    end; one that is killed takes its last seconds with it.
+    """
+
+    name = models.CharField(max_length=NAME)
+    label = models.CharField(max_length=NAME, blank=True)
+    count = models.BigIntegerField(default=0)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(name="event_count_once", fields=["name", "label"])]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.label}".strip()
+
+
 class Delivery(models.Model):
     """One notice on its way to one address."""
 

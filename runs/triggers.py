@@ -302,6 +302,17 @@ APPROVAL_TRIGGERS: Final = [
 ]
 
 
+def never_changes(name: str) -> pgtrigger.Trigger:
+    """Rows that are never updated."""
+    return _refusal(
+        name=f"{name}_never_changes",
+        operation=pgtrigger.Update,
+        condition="",
+        message=f"{name} rows are never changed (row %)",
+        about="OLD.id",
+    )
+
+
 def append_only(name: str) -> list[pgtrigger.Trigger]:
     """Rows that are never updated, and removed only after their run is (a purge)."""
     return [

@@ -124,4 +124,17 @@ class Migration(migrations.Migration):
             model_name='auditentry',
             trigger=pgtrigger.compiler.Trigger(name='audit_is_answered_once', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                    IF OLD.status IS NOT NULL OR NEW.status IS NULL\n                        OR OLD.about NOT IN ('', NEW.about)\n                        OR (NEW.id, NEW.at, NEW.actor, NEW.token, NEW.door, NEW.action,\n                            NEW.address)\n                        IS DISTINCT FROM (OLD.id, OLD.at, OLD.actor, OLD.token, OLD.door,\n                            OLD.action, OLD.address) THEN\n                        RAISE EXCEPTION 'audit entry %: it never changes', OLD.id\n                            USING ERRCODE = 'check_violation';\n                    END IF;\n                    RETURN NEW;\n                ", hash='a7a935f5f26f2bc79a758a3e815f42320b7e58d3', operation='UPDATE', pgid='pgtrigger_audit_is_answered_once_4786d', table='agentops_auditentry', when='BEFORE')),
         ),
+        migrations.CreateModel(
+            name='EventCount',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=100)),
+                ('label', models.CharField(blank=True, max_length=100)),
+                ('count', models.BigIntegerField(default=0)),
+                ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('name', 'label'), name='event_count_once')],
+            },
+        ),
     ]

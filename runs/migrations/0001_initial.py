@@ -11,6 +11,7 @@ import runs.state
 import tools.declarations
 import uuid_utils.compat
 from django.conf import settings
+import django.contrib.postgres.indexes
 from django.db import migrations, models
 
 
@@ -102,6 +103,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=100, primary_key=True, serialize=False)),
                 ('last_run_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('found', models.IntegerField(default=0)),
+                ('done_until', models.DateTimeField(help_text='of one that works through time: everything before is done', null=True)),
             ],
         ),
         migrations.CreateModel(
@@ -157,6 +159,7 @@ class Migration(migrations.Migration):
                 ('created_by_user', models.ForeignKey(db_index=False, help_text='the same person under whatever name: who started it may not sign in it', null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('forked_from', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='forks', to='runs.agentrun')),
                 ('parent', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='children', to='runs.agentrun')),
+                ('traceparent', models.CharField(blank=True, db_default='', help_text='the W3C trace context of the request that started it; empty: its own', max_length=55)),
             ],
             options={
                 'verbose_name': 'run',
@@ -429,7 +432,7 @@ class Migration(migrations.Migration):
             name='Incident',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('LATE_COMMIT', 'An effect appeared after its operation was closed'), ('DUPLICATE', 'The provider has more than one effect of one operation'), ('OVERDUE', "Unknown for longer than its tool's objective")], max_length=24)),
+                ('kind', models.CharField(choices=[('LATE_COMMIT', 'An effect appeared after its operation was closed'), ('DUPLICATE', 'The provider has more than one effect of one operation'), ('OVERDUE', "Unknown for longer than its tool's objective"), ('UNAPPROVED', 'Sent without the signature that its policy asks for')], max_length=24)),
                 ('external_ref', models.CharField(blank=True, max_length=255)),
                 ('detail', models.TextField(blank=True)),
                 ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
@@ -795,5 +798,81 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(condition=models.Q(('taken_at__isnull', True)), fields=['run', 'id'], name='call_waiting'), models.Index(fields=['run', '-id'], name='call_of_run')],
                 'constraints': [models.UniqueConstraint(condition=models.Q(('key__isnull', False)), fields=('scope', 'key'), name='call_unique_key'), models.UniqueConstraint(condition=models.Q(('operation_id__isnull', False)), fields=('operation_id',), name='call_unique_operation'), models.CheckConstraint(condition=models.Q(models.Q(('kind', 'finish'), ('operation_id__isnull', True)), models.Q(('key__isnull', False), ('kind', 'again'), ('operation_id__isnull', True), ('same_as__isnull', False), ('taken_at__isnull', False)), models.Q(('key__isnull', False), ('kind', 'call'), ('operation_id__isnull', False), models.Q(('tool', ''), _negated=True)), _connector='OR'), name='call_has_its_names')],
             },
+        ),
+        migrations.CreateModel(
+            name='EffectAudit',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('tool', models.CharField(max_length=100)),
+                ('since', models.DateTimeField()),
+                ('until', models.DateTimeField()),
+                ('effects', models.IntegerField(default=0)),
+                ('matched', models.IntegerField(default=0)),
+                ('duplicates', models.IntegerField(default=0)),
+                ('late', models.IntegerField(default=0)),
+                ('unaccounted', models.IntegerField(default=0)),
+                ('missing', models.IntegerField(default=0)),
+                ('findings', models.JSONField(default=list, help_text='the first ones that are not matched: what, and which reference')),
+                ('error', models.TextField(blank=True, help_text='why the provider could not be asked')),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'verbose_name': 'effect audit',
+            },
+        ),
+        migrations.CreateModel(
+            name='Rollup',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('starts_at', models.DateTimeField()),
+                ('seconds', models.IntegerField(help_text='how long the slice is')),
+                ('agent', models.CharField(max_length=100)),
+                ('agent_version', models.CharField(max_length=64)),
+                ('tool', models.CharField(blank=True, help_text='empty: not of a tool', max_length=100)),
+                ('measure', models.CharField(max_length=48)),
+                ('le', models.FloatField(default=0)),
+                ('count', models.BigIntegerField()),
+                ('total', models.DecimalField(decimal_places=6, default=0, max_digits=24)),
+            ],
+        ),
+        migrations.AddIndex(
+            model_name='approval',
+            index=models.Index(condition=models.Q(('decided_at__isnull', False)), fields=['decided_at'], name='approval_decided'),
+        ),
+        migrations.AddIndex(
+            model_name='llmrequest',
+            index=django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['at'], name='llm_request_by_time'),
+        ),
+        migrations.AddIndex(
+            model_name='stepattempt',
+            index=models.Index(condition=models.Q(('outcome', 'lost')), fields=['ended_at'], name='attempt_lost'),
+        ),
+        migrations.AddIndex(
+            model_name='transition',
+            index=django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['at'], name='transition_by_time'),
+        ),
+        migrations.AddIndex(
+            model_name='transition',
+            index=models.Index(condition=models.Q(('from_state__in', [runs.state.RunState['WAITING_FOR_APPROVAL'], runs.state.RunState['WAITING_FOR_RESOLUTION']]), ('operation__isnull', True)), fields=['run', 'version'], name='transition_from_person'),
+        ),
+        migrations.AddIndex(
+            model_name='transition',
+            index=models.Index(condition=models.Q(('operation__isnull', False), ('to_state', runs.state.OperationStatus['UNKNOWN'])), fields=['operation', 'id'], name='transition_to_unknown'),
+        ),
+        migrations.AddIndex(
+            model_name='effectaudit',
+            index=models.Index(fields=['tool', '-id'], name='effect_audit_of_tool'),
+        ),
+        migrations.AddIndex(
+            model_name='effectaudit',
+            index=django.contrib.postgres.indexes.BrinIndex(autosummarize=True, fields=['at'], name='effect_audit_by_time'),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='effectaudit',
+            trigger=pgtrigger.compiler.Trigger(name='effect_audit_never_changes', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'effect_audit rows are never changed (row %)', OLD.id USING ERRCODE = 'check_violation';", hash='147de34bb7afc82ce046df0d8dbfa58f56f7c927', operation='UPDATE', pgid='pgtrigger_effect_audit_never_changes_449a9', table='runs_effectaudit', when='BEFORE')),
+        ),
+        migrations.AddConstraint(
+            model_name='rollup',
+            constraint=models.UniqueConstraint(fields=('seconds', 'starts_at', 'measure', 'agent', 'agent_version', 'tool', 'le'), name='rollup_once'),
         ),
     ]

@@ -15,6 +15,7 @@ from runs.models.gateway import GatewayCall
 from runs.models.journal import Transition
 from runs.models.llm import Handoff, LlmRequest
 from runs.models.operations import Incident, NeverSent, ToolObservation, ToolOperation
+from runs.models.rollups import EffectAudit, Rollup
 from runs.models.runs import AgentRun, Checkpoint, ModelDecision, Step, StepAttempt
 from runs.models.schedules import SCHEDULE_NAME, Schedule
 from runs.models.shared import NAME, TEXT_LIMIT
@@ -31,6 +32,7 @@ __all__ = [
     "Checkpoint",
     "ControlRequest",
     "Definition",
+    "EffectAudit",
     "FlowLimit",
     "GatewayCall",
     "Handoff",
@@ -41,6 +43,7 @@ __all__ = [
     "Notice",
     "Question",
     "Release",
+    "Rollup",
     "Schedule",
     "Signal",
     "Step",

@@ -116,6 +116,11 @@ class Approval(models.Model):
                 fields=["escalate_at"],
                 condition=Q(status="pending", escalate_at__isnull=False),
             ),
+            models.Index(
+                name="approval_decided",
+                fields=["decided_at"],
+                condition=Q(decided_at__isnull=False),
+            ),
             models.Index(name="approval_newest", fields=["-requested_at", "-id"]),
             models.Index(name="approval_by_status", fields=["status", "-requested_at", "-id"]),
             models.Index(

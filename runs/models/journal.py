@@ -1,12 +1,14 @@
 """The journal: every edge that a run, or one of its operations, took."""
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from runs.models.operations import ToolOperation
 from runs.models.runs import AgentRun
 from runs.models.shared import NAME, sql_check
-from runs.state import edge_line
+from runs.state import PERSON_STATES, OperationStatus, edge_line
 from runs.triggers import append_only
 
 
@@ -38,7 +40,22 @@ class Transition(models.Model):
                 ),
             ),
         ]
-        indexes = [models.Index(name="transition_of_run", fields=["run", "version", "id"])]
+        indexes = [
+            models.Index(name="transition_of_run", fields=["run", "version", "id"]),
+            # Rows come in the order of time: a slice of it is found for next to nothing.
+            BrinIndex(name="transition_by_time", fields=["at"], autosummarize=True),
+            # How long people, and unknown outcomes, were waited for. A steady step is in neither.
+            models.Index(
+                name="transition_from_person",
+                fields=["run", "version"],
+                condition=Q(operation__isnull=True, from_state__in=sorted(PERSON_STATES)),
+            ),
+            models.Index(
+                name="transition_to_unknown",
+                fields=["operation", "id"],
+                condition=Q(operation__isnull=False, to_state=OperationStatus.UNKNOWN),
+            ),
+        ]
         triggers = append_only("transition")
 
     def __str__(self) -> str:

@@ -1,5 +1,6 @@
 """Llms: what each was asked and answered, and the artifacts that replace old context."""
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models.functions import Now
 
@@ -66,6 +67,7 @@ class LlmRequest(models.Model):
         indexes = [
             models.Index(name="llm_request_of_step", fields=["step", "id"]),
             models.Index(name="llm_request_of_run", fields=["run", "id"]),
+            BrinIndex(name="llm_request_by_time", fields=["at"], autosummarize=True),
         ]
         triggers = append_only("llm_request")
 

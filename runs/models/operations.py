@@ -268,6 +268,7 @@ class Incident(models.Model):
         LATE_COMMIT = "LATE_COMMIT", "An effect appeared after its operation was closed"
         DUPLICATE = "DUPLICATE", "The provider has more than one effect of one operation"
         OVERDUE = "OVERDUE", "Unknown for longer than its tool's objective"
+        UNAPPROVED = "UNAPPROVED", "Sent without the signature that its policy asks for"
 
     run = models.ForeignKey(AgentRun, models.CASCADE, related_name="incidents", db_index=False)
     operation = models.ForeignKey(

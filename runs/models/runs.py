@@ -92,6 +92,12 @@ class AgentRun(models.Model):
     # The circuit breaker: the newest action with what it came to, and how often in a row.
     newest_action = models.CharField(max_length=64, db_default="", blank=True)
     repeats = models.IntegerField(db_default=0)
+    traceparent = models.CharField(
+        max_length=55,
+        db_default="",
+        blank=True,
+        help_text="the W3C trace context of the request that started it; empty: its own",
+    )
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)
@@ -218,6 +224,9 @@ class StepAttempt(models.Model):
                 fields=["step"],
                 condition=Q(ended_at__isnull=True),
             ),
+        ]
+        indexes = [
+            models.Index(name="attempt_lost", fields=["ended_at"], condition=Q(outcome="lost")),
         ]
 
     def __str__(self) -> str:

@@ -80,6 +80,9 @@ class Sweep(models.Model):
     name = models.CharField(primary_key=True, max_length=NAME)
     last_run_at = models.DateTimeField(db_default=Now())
     found = models.IntegerField(default=0)
+    done_until = models.DateTimeField(
+        null=True, help_text="of one that works through time: everything before is done"
+    )
 
     def __str__(self) -> str:
         return self.name

@@ -1,0 +1,1 @@
+"""Service levels: what is counted, rolled up by time, and held against objectives."""
