@@ -23,6 +23,7 @@ from rest_framework.request import Request
 
 from agentops.audit import address_of, begin
 from agentops.models import ApiToken, AuditEntry
+from agentops.telemetry.serving import traceparent_of
 from agentops.throttling import rates
 from agentops.tokens import digest_of
 from runs.access import Actor
@@ -94,6 +95,7 @@ class TokenAuthentication(BaseAuthentication):
             token=found.id,
             door=AuditEntry.Door.API,
             address=address_of(request.META),
+            traceparent=traceparent_of(request.META),
         )
         return found.owner(), actor
 

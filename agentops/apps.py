@@ -1,6 +1,9 @@
 from django.apps import AppConfig
 
 from agentops import celery  # noqa: F401  tasks are published through the current app
+from agentops import logs
+from agentops.telemetry import lines
+from runs import events
 
 
 class AgentopsConfig(AppConfig):
@@ -9,3 +12,9 @@ class AgentopsConfig(AppConfig):
 
     def ready(self) -> None:
         from agentops import checks  # noqa: F401  registers the system checks
+
+        logs.configure()
+        events.subscribe(lines.hear)
+        from agentops.metrics import counting, flushing  # noqa: F401  hears of workers
+
+        counting.listen()

@@ -34,6 +34,33 @@ def _require_sound(**_: Any) -> None:
         raise SystemExit(str(error)) from error
 
 
+@signals.worker_ready.connect
+def _record_here(sender: Any, **_: Any) -> None:
+    # Forked workers each record for themselves: a child has no threads of its parent.
+    if "prefork" not in type(sender.pool).__module__:
+        _record()
+
+
+@signals.worker_process_init.connect
+def _record(**_: Any) -> None:
+    from agentops.telemetry import exporting
+
+    exporting.start()
+
+
+@signals.worker_shutdown.connect
+@signals.worker_process_shutdown.connect
+def _send_last_spans(**_: Any) -> None:
+    from agentops.telemetry import exporting
+
+    exporting.stop()
+
+
+@signals.setup_logging.connect
+def _keep_logging(**_: Any) -> None:
+    """Django has set logging up by the settings; Celery would do it anew, in its own form."""
+
+
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.autodiscover_tasks(["agentops.notifications"])

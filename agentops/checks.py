@@ -18,7 +18,9 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
 from django.core.management.base import SystemCheckError
 
+from agentops import logs
 from agentops.notifications import checks as notifications
+from agentops.telemetry import checks as telemetry
 from runs.checks_llm import find_name_problem
 
 PREFIX: Final = "AGENTOPS_"
@@ -65,6 +67,7 @@ _TEXTS: Final = (
     "AGENTOPS_DATA_DIR",
     "AGENTOPS_DEBUG",
     "AGENTOPS_LLM",
+    *logs.TEXTS,
     "AGENTOPS_MCP_SERVERS",
     "AGENTOPS_SECRET_KEY",
     *notifications.TEXTS,
@@ -112,6 +115,8 @@ def judge(environment: Mapping[str, str]) -> list[CheckMessage]:
         *_debugging(given),
         *_llm(given),
         *notifications.judge(given),
+        *logs.judge(given),
+        *telemetry.judge(given),
         *_missing_apps(),
     ]
 

@@ -14,9 +14,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from csp.constants import NONE, SELF, UNSAFE_EVAL
+from django.templatetags.static import static
 from psycopg.conninfo import conninfo_to_dict
 
 from agentops.embedded.urls import broker_url, database_url
+from agentops.logs import logging_config
+from agentops.telemetry.checks import is_asked_for
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -51,6 +55,12 @@ AGENTOPS_GATEWAY_CONCURRENCY = int(_number("AGENTOPS_GATEWAY_CONCURRENCY", 16))
 # How many requests a minute each web process lets one API token make; 0 does not count.
 AGENTOPS_RATE_PER_MINUTE = int(_number("AGENTOPS_RATE_PER_MINUTE", 1200))
 AGENTOPS_PAYLOAD_BYTES = 256 * 1024
+# Lines of one JSON object, or for people.
+AGENTOPS_LOG_FORMAT = _env("AGENTOPS_LOG_FORMAT", "console" if sys.stderr.isatty() else "json")
+AGENTOPS_LOG_LEVEL = _env("AGENTOPS_LOG_LEVEL", "info").upper()
+LOGGING = logging_config(form=AGENTOPS_LOG_FORMAT.lower(), level=AGENTOPS_LOG_LEVEL)
+# The rest of the standard OTEL_… variables are the SDK's own to read.
+OTEL_IS_ON = is_asked_for(os.environ)
 PORT = int(_number("PORT", 8000))
 FLOWER_PORT = int(_number("FLOWER_PORT", 5555))
 
@@ -118,7 +128,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "agentops.telemetry.serving.TracingMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    # Before the static files, so that what is opened among them obeys as well.
+    "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -203,7 +216,6 @@ CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONCURRENCY = AGENTOPS_WORKER_CONCURRENCY
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 10
-CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_TIMEOUT = 2
 CELERY_TIMEZONE = "UTC"
@@ -242,6 +254,16 @@ CELERY_BEAT_SCHEDULE = {
         "task": "agentops.send_notifications",
         "schedule": timedelta(seconds=2),
         "options": {"expires": 2},
+    },
+    "audit-effects": {
+        "task": "runs.audit_effects",
+        "schedule": timedelta(hours=1),
+        "options": {"expires": 3600},
+    },
+    "roll-up": {
+        "task": "runs.roll_up",
+        "schedule": timedelta(seconds=30),
+        "options": {"expires": 30},
     },
     "purge-keys": {
         "task": "tools.purge_keys",
@@ -284,6 +306,21 @@ STATIC_URL = "/static/"
 WHITENOISE_USE_FINDERS = True
 LOGIN_URL = "admin:login"
 X_FRAME_OPTIONS = "DENY"
+# What a page may load and run (docs/decisions/0018): files of this server, nothing inline. The
+# theme's scripts compile the expressions in its own attributes, which is what eval is for.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF, UNSAFE_EVAL],
+        "style-src": [SELF],
+        "img-src": [SELF],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
@@ -297,4 +334,9 @@ UNFOLD: dict[str, Any] = {
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
     "SIDEBAR": {"navigation": "agentops.sidebar.navigation"},
+    # The theme writes its colours into every page, which the policy refuses; ours are a file. A
+    # dictionary would only be merged into the theme's own.
+    "COLORS": lambda request: {},
+    "STYLES": [lambda request: static("agentops/theme.css")],
+    "SCRIPTS": [lambda request: static("agentops/keyboard.js")],
 }

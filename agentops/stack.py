@@ -64,6 +64,8 @@ def child_environment(*, flower_login: str) -> dict[str, str]:
         # All of them have to agree on the key, also when it was only made up here.
         "AGENTOPS_SECRET_KEY": settings.SECRET_KEY,
         "AGENTOPS_DATA_DIR": str(settings.AGENTOPS_DATA_DIR),
+        # Their lines pass through here, and are read by whoever reads ours.
+        "AGENTOPS_LOG_FORMAT": settings.AGENTOPS_LOG_FORMAT,
         "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
         "FLOWER_BASIC_AUTH": flower_login,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),

@@ -21,6 +21,8 @@ from django.conf import settings
 
 from agentops.mcp.door import PATHS, Door
 from agentops.mcp.server import Threads, serving
+from agentops.metrics.flushing import flusher
+from agentops.telemetry import exporting
 from runs import engine
 from runs.gateway.driving import drivers
 from runs.gateway.waiting import board
@@ -51,6 +53,7 @@ class Web:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
+        flusher.start()
         drivers.start(size=settings.AGENTOPS_GATEWAY_CONCURRENCY, on_declared_ended=_end_process)
         threads = Threads()
         async with serving(threads) as manager:
@@ -59,6 +62,8 @@ class Web:
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await sync_to_async(drivers.stop, thread_sensitive=False)()
+        await sync_to_async(exporting.stop, thread_sensitive=False)()
+        await sync_to_async(flusher.stop, thread_sensitive=False)()
         await send({"type": "lifespan.shutdown.complete"})
 
 

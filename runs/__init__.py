@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ToolCall,
         WaitFor,
     )
+    from runs.slo.objectives import Objectives
 
 _HOME = {
     "Agent": "agents",
@@ -39,6 +40,7 @@ _HOME = {
     "Finish": "decisions",
     "Llm": "deciders",
     "LlmLimits": "agents",
+    "Objectives": "slo.objectives",
     "Observed": "context",
     "Received": "context",
     "Script": "deciders",
@@ -62,6 +64,7 @@ __all__ = [
     "Finish",
     "Llm",
     "LlmLimits",
+    "Objectives",
     "Observed",
     "Received",
     "Script",

@@ -43,6 +43,7 @@ class Actor:
     `user_id` is the person, whatever name or entry point they come by; None for nobody. `token`
     is the id of the API token that was shown, which stays the same when its secret is changed.
     `door` is by which way they came (api, mcp, command) and `address` from where, for the audit.
+    `traceparent` is the W3C trace context of the request, which what it starts goes on with.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Actor:
     token: int | None = None
     door: str = ""
     address: str = ""
+    traceparent: str = ""
 
     def require(self, scope: str) -> None:
         """Raise `NotPermitted` unless the actor has `scope`."""

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from runs.deciders import External, Llm, Script
 from runs.errors import UnknownAgent
+from runs.slo.objectives import Objectives
 from tools.declarations import Limits, Rate, in_order
 from tools.errors import UnknownTool
 from tools.registry import all_tools, get_tool
@@ -75,7 +76,8 @@ class Agent:
     `priority` orders its runs among each other (-100 to 100, higher first). After
     `repeats_allowed` equal calls with equal answers in a row a run is paused. `llm_limits` are
     kept before the decider is asked. `output` is the model that a final result fits, whoever
-    decides. `constraints` are sentences that every context and every handoff carries whole.
+    decides. `constraints` are sentences that every context and every handoff carries whole. `objectives`
+    are what its runs are held against in reports.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Agent:
     llm_limits: LlmLimits | None = None
     output: type[BaseModel] | None = None
     constraints: tuple[str, ...] = ()
+    objectives: Objectives = field(default_factory=Objectives)
     # Of a function: the text that this process runs. Before anybody asks, its file may be another.
     source: str = field(init=False, repr=False)
 

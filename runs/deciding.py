@@ -87,19 +87,20 @@ def decide(work: Work, agent: Agent, *, may_hand_off: bool = True) -> bool:
         return _put_off(work, reserved, wake_in=wait)
     context = build_context(work, agent)
     work.lease.expect(_seconds_of(agent) + margin_seconds())
-    events.emit(events.Name.DECIDER_STARTING, run_id=work.run_id)
+    events.emit(events.Name.DECIDER_STARTING, **work.about(), decider=agent.decider_name)
     answer = None
     try:
         if not (may_hand_off and hand_off_if_full(work, agent, context)):
             answer = _ask(agent, context)
     except Exception as error:  # noqa: BLE001  a decider is somebody else's code
+        events.emit(events.Name.DECIDER_FAILED, **work.about(), error=type(error).__name__)
         # What code said that it used may not be all. Each request of an llm is noted.
         _settle(work, context, reserved, is_all_noted=isinstance(agent.decider, Llm))
         follow_failure(work, error)
         return False
     finally:
         _give_turn_back(work, agent)
-    events.emit(events.Name.DECIDER_DONE, run_id=work.run_id)
+    events.emit(events.Name.DECIDER_DONE, **work.about())
     _settle(work, context, reserved)
     if answer is None:
         # The handoff is written with what is reserved next, before anybody decides from it.

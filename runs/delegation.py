@@ -52,6 +52,7 @@ from runs.wake import hint, make_due
 from runs.work import Work
 from tools.canonical import digest
 from tools.redaction import bound_text
+from tools.tracing import current_traceparent
 
 DEEPEST: Final = 5
 MOST_CHILDREN: Final = 50
@@ -233,6 +234,8 @@ def _build_child(work: Work, operation: ToolOperation, left: budgets.Limits) -> 
         root=work.root or work.run_id,
         lineage=_name_lineage(work, operation),
         budget=budgets.grant(left, other.budget, now=work.now),
+        # Below what is open here, where spans are recorded.
+        traceparent=current_traceparent() or work.traceparent,
     )
 
 

@@ -83,6 +83,7 @@ class Progress:
     """What one call of `advance` did."""
 
     claimed: bool = False
+    run_id: UUID | None = None
     lease_lost: bool = False
     steps: int = 0
     state: RunState | None = None
@@ -111,15 +112,34 @@ def advance(*, run_id: UUID, owner: str, turn: Slice | None = None) -> Progress:
 
 def drive(work: Work, *, turn: Slice | None = None) -> Progress:
     """The same for a run that was claimed, once, at any time within its lease."""
-    progress, run_id = Progress(claimed=True), work.run_id
+    progress = Progress(claimed=True, run_id=work.run_id)
+    events.emit(
+        events.Name.SLICE_STARTING,
+        **work.about(),
+        agent_version=work.agent_version,
+        traceparent=work.traceparent,
+        worker=work.lease.owner,
+    )
+    try:
+        _hold(work, turn or Slice(), progress)
+    finally:
+        progress.state = work.state
+        held = {"steps": progress.steps, "lease_lost": progress.lease_lost}
+        events.emit(events.Name.RUN_RELEASED, **work.about(), **held, state=work.state)
+    if work.state is RunState.COMPENSATING and not work.is_paused:
+        progress.yielded = True
+    return progress
+
+
+def _hold(work: Work, turn: Slice, progress: Progress) -> None:
     with heartbeat.keeping(work.lease):
         try:
             _load(work)
-            _drive(work, turn or Slice(), progress)
+            _drive(work, turn, progress)
         except LeaseLost:
             work.roll_back()
             progress.lease_lost = True
-            events.emit(events.Name.LEASE_LOST, run_id=run_id, fence_token=work.lease.fence_token)
+            events.emit(events.Name.LEASE_LOST, **work.about())
             keep_as_late_evidence(work.change.observations)
         except Exception as error:
             work.roll_back()
@@ -128,11 +148,6 @@ def drive(work: Work, *, turn: Slice | None = None) -> Progress:
                 raise
         finally:
             work.roll_back()
-    progress.state = work.state
-    if work.state is RunState.COMPENSATING and not work.is_paused:
-        progress.yielded = True
-    events.emit(events.Name.RUN_RELEASED, run_id=run_id, state=work.state)
-    return progress
 
 
 def _load(work: Work) -> None:

@@ -3,8 +3,11 @@
 Guarantees: subscribers are called in the emitting thread, in order of
 subscription, at the moment the event happens.
 
-Does not carry text: an event is a name and ids. A subscriber that raises breaks
-the step it listens to; one that must not do that catches for itself.
+Does not carry text: an event is a name, with ids, names and counts. What happens under a
+lease says what it is about (`Work.about`): run_id, agent, step_number and fence_token, and for an
+operation operation_id, tool and attempt. A `…_starting` and what ends it are emitted by one
+thread; a worker that dies in between emits only the first, and nobody does it later. A subscriber
+that raises breaks the step it listens to; one that must not do that catches for itself.
 """
 
 from collections.abc import Callable
@@ -16,10 +19,14 @@ from typing import Any, Final
 
 class Name(StrEnum):
     RUN_CLAIMED = "run_claimed"
+    SLICE_STARTING = "slice_starting"
     COMMIT_STARTING = "commit_starting"
     COMMIT_DONE = "commit_done"
     DECIDER_STARTING = "decider_starting"
     DECIDER_DONE = "decider_done"
+    DECIDER_FAILED = "decider_failed"
+    LLM_STARTING = "llm_starting"
+    LLM_DONE = "llm_done"
     CALL_STARTING = "call_starting"
     CALL_DONE = "call_done"
     LOOK_UP_STARTING = "look_up_starting"

@@ -99,6 +99,7 @@ def _prepare(
         created_by_user_id=actor.user_id,
         idempotency_key=key,
         request_digest=digest({"fork": str(origin.id), "step": step, **given}),
+        traceparent=actor.traceparent,
     )
 
 

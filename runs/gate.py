@@ -48,6 +48,8 @@ from tools.spec import ToolSpec
 
 # A run that is stopped is woken when sending is resumed; this is for a wake-up that got lost.
 STOPPED_SECONDS: Final = 300.0
+# How a request begins to say why it is asked anew: by it they are counted (`runs.slo`).
+CHANGED: Final = "changed since it was signed"
 Status = Approval.Status
 Proposer = tuple[str, int | None]
 
@@ -224,7 +226,7 @@ def _require_signature(
         if fingerprint(leaving) == approval.fingerprint:
             return Admitted(approval)
         changed = ", ".join(differences(approval.covered, leaving))
-        why = f"changed since it was signed: {changed or 'the request itself'}"
+        why = f"{CHANGED}: {changed or 'the request itself'}"
     if operation.repeats_id is None:
         adopt(operation, policy)
     operation.policy_outcome = NEEDED

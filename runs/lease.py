@@ -125,6 +125,7 @@ _COLUMNS: Final = (
     "newest_action",
     "repeats",
     "labels",
+    "traceparent",
 )
 
 # What a statement that claims a run returns.
@@ -186,7 +187,8 @@ def read_claim(found: Sequence[Any], *, owner: str, asked_at: float) -> Claimed:
         known_end=asked_at + lease_seconds(),
         renew_until=asked_at + lease_seconds(),
     )
-    events.emit(events.Name.RUN_CLAIMED, run_id=lease.run_id, fence_token=lease.fence_token)
+    about = {"run_id": lease.run_id, "agent": row["agent"], "fence_token": lease.fence_token}
+    events.emit(events.Name.RUN_CLAIMED, **about)
     return Claimed(lease=lease, row=row, now=found[-2], policy_generation=found[-1])
 
 

@@ -69,6 +69,7 @@ def begin(claimed: Claimed) -> Work:
         priority=row["priority"],
         origin=origin,
         lineage=row["lineage"],
+        traceparent=row["traceparent"],
         inherited_steps=row["inherited_steps"],
         voided_steps=row["voided_steps"],
         newest_action=row["newest_action"],

@@ -43,7 +43,7 @@ from runs.work import Work
 from tools import Call, EffectType
 from tools.declarations import Limits
 from tools.execution import execute, in_flight
-from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent
+from tools.outcome import Committed, Outcome, Refused, Unknown, Unsent, name_of
 from tools.redaction import bound_text, scrub
 from tools.registry import get_tool
 from tools.spec import ToolSpec
@@ -122,9 +122,9 @@ def _send(work: Work, ready: Ready) -> None:
     call = build_call(work, operation, seconds=ready.seconds)
     if objection := find_objection(work, operation, ready.spec, call, admitted=ready.admitted):
         return withhold(work, ready, call, objection)
-    events.emit(events.Name.CALL_STARTING, run_id=work.run_id, operation_id=operation.id)
+    events.emit(events.Name.CALL_STARTING, **work.about(operation))
     outcome = _call_tool(work, ready, call)
-    events.emit(events.Name.CALL_DONE, run_id=work.run_id, operation_id=operation.id)
+    events.emit(events.Name.CALL_DONE, **work.about(operation), outcome=name_of(outcome))
     record_outcome(work, ready, call, outcome)
     if work.open_transaction is not None and ready.limits is not None:
         # Before its turn is given back, which is another statement.

@@ -42,7 +42,7 @@ from runs.outcomes import prepare_run
 from runs.work import Work
 from tools import Call
 from tools.execution import Execution, begin
-from tools.outcome import Outcome, Unsent
+from tools.outcome import Outcome, Unsent, name_of
 from tools.threads import reset_after_fork
 
 MOST_BESIDE: Final = 64
@@ -107,14 +107,14 @@ def _call(work: Work, sends: Sequence[_Send]) -> list[Outcome]:
         begun = [under_way.enter_context(_begin(work, send.ready, send.call)) for send in sends]
         outcomes = []
         for execution, send in zip(begun, sends, strict=True):
-            outcomes.append(execution.wait())
-            operation_id = send.ready.operation.id
-            events.emit(events.Name.CALL_DONE, run_id=work.run_id, operation_id=operation_id)
+            outcomes.append(outcome := execution.wait())
+            about = work.about(send.ready.operation)
+            events.emit(events.Name.CALL_DONE, **about, outcome=name_of(outcome))
         return outcomes
 
 
 def _begin(work: Work, one: Ready, call: Call) -> Execution:
-    events.emit(events.Name.CALL_STARTING, run_id=work.run_id, operation_id=one.operation.id)
+    events.emit(events.Name.CALL_STARTING, **work.about(one.operation))
     if outlives_lease(work, call):
         return Execution.ended(call, Unsent(LEASE_TOO_SHORT))
     return begin(spec=one.spec, call=call, on_late=late_listener(one, call))

@@ -232,6 +232,7 @@ def present_tool(spec: ToolSpec) -> shapes.Tool:
         parallel=spec.parallel or spec.effect_type is EffectType.READ,
         can_reconcile=spec.reconcile_handler is not None,
         can_compensate=spec.compensation_handler is not None,
+        can_audit=spec.audit_handler is not None,
         timeout_seconds=spec.timeout_policy.seconds,
         retry=shapes.Retry(
             max_attempts=spec.retry_policy.max_attempts,

@@ -95,6 +95,7 @@ def duplicate_counts() -> DuplicateCounts:
         late_commits=found.get(Incident.Kind.LATE_COMMIT, 0),
         duplicates=found.get(Incident.Kind.DUPLICATE, 0),
         overdue=found.get(Incident.Kind.OVERDUE, 0),
+        unapproved=found.get(Incident.Kind.UNAPPROVED, 0),
     )
 
 

@@ -185,12 +185,13 @@ def _ask_provider(work: Work, operation: ToolOperation, spec: ToolSpec) -> ToolO
     call = build_look_up_call(
         operation, fence_token=work.lease.fence_token, now=asked_at, seconds=seconds
     )
-    events.emit(events.Name.LOOK_UP_STARTING, run_id=work.run_id, operation_id=operation.id)
+    about = work.about(operation) | {"look_up": operation.look_ups + 1}
+    events.emit(events.Name.LOOK_UP_STARTING, **about)
     if outlives_lease(work, call):
         found = Reconciled.indeterminate(LEASE_TOO_SHORT, failed=True)
     else:
         found = look_up(spec=spec, call=call)
-    events.emit(events.Name.LOOK_UP_DONE, run_id=work.run_id, operation_id=operation.id)
+    events.emit(events.Name.LOOK_UP_DONE, **about, verdict=found.verdict, failed=found.failed)
     flow.give_back_for(spec, [operation.id])
     observation = observe_look_up(
         operation, found, asked_at=asked_at, fence_token=work.lease.fence_token

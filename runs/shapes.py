@@ -192,6 +192,7 @@ class DuplicateCounts(Shape):
     late_commits: int
     duplicates: int
     overdue: int
+    unapproved: int
 
 
 class Operation(Shape):
@@ -332,6 +333,7 @@ class Tool(Shape):
     parallel: bool = Field(description="may leave beside other calls of one decision")
     can_reconcile: bool
     can_compensate: bool
+    can_audit: bool = Field(description="its provider lists its effects, for audits")
     timeout_seconds: float
     retry: Retry
     approval: Approve | None

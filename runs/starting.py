@@ -79,6 +79,7 @@ def start_run(
         created_by_user_id=actor.user_id,
         idempotency_key=idempotency_key,
         request_digest=digest(request),
+        traceparent=actor.traceparent,
     )
     try:
         with transaction.atomic():

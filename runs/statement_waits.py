@@ -122,6 +122,7 @@ _CHILD: Final = {
     "root": "uuid",
     "lineage": "uuid",
     "budget": "jsonb",
+    "traceparent": "text",
 }
 
 

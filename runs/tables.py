@@ -139,7 +139,7 @@ def say_counts(counts: DuplicateCounts) -> str:
     return (
         f"Replays: {counts.replays}. Refused repeats: {counts.refused_repeats}. "
         f"Late commits: {counts.late_commits}. Duplicates: {counts.duplicates}. "
-        f"Overdue: {counts.overdue}."
+        f"Overdue: {counts.overdue}. Unapproved: {counts.unapproved}."
     )
 
 
@@ -162,7 +162,7 @@ def say_in_flight(operation: Operation) -> str:
 
 def tools_table(tools: Sequence[Tool]) -> Table:
     """One row per tool: what it does and how it is recovered."""
-    table = _table("tool", "effect", "provider", "key", "look-up", "approval", "description")
+    table = _table("tool", "effect", "provider", "key", "look-up", "audit", "approval", "description")
     for tool in tools:
         table.add_row(
             _text(tool.name),
@@ -170,6 +170,7 @@ def tools_table(tools: Sequence[Tool]) -> Table:
             _text(tool.provider or ""),
             _text(tool.idempotency_support),
             _text("yes" if tool.can_reconcile else "no"),
+            _text("yes" if tool.can_audit else "no"),
             _text(tool.approval.when if tool.approval else ""),
             _text(tool.description),
         )

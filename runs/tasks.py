@@ -21,8 +21,19 @@ from celery.signals import (
     worker_shutting_down,
 )
 
-from runs import delegation, engine, pinning, schedules, sweeps, turns, watch, workers
+from runs import (
+    audit_sweeps,
+    delegation,
+    engine,
+    pinning,
+    schedules,
+    sweeps,
+    turns,
+    watch,
+    workers,
+)
 from runs.models import ToolOperation
+from runs.slo import rolling
 from tools.execution import abandoned, wait_until_back
 
 log = structlog.get_logger(__name__)
@@ -68,6 +79,18 @@ def sweep_due_runs() -> None:
 def start_scheduled_runs() -> None:
     """Start a run for every slot of a schedule that has come."""
     schedules.run_once()
+
+
+@shared_task(name="runs.audit_effects")
+def audit_effects() -> None:
+    """Compare what providers list as their effects, and what was signed, with the records."""
+    audit_sweeps.run_once()
+
+
+@shared_task(name="runs.roll_up")
+def roll_up() -> None:
+    """Count what happened since the last time into slices of time."""
+    rolling.run_once()
 
 
 def _advance(run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The incident timeline: what happened to one run, and why, oldest first.
+"""The incident timeline: what happened to one run, or to one operation, and why, oldest first.
 
 Guarantees: it is read from the journal, the observations, the incidents, what llms were asked,
 the handoffs and the requests, all append-only, and from the times at which signals, answers and
@@ -17,14 +17,15 @@ from itertools import islice
 from typing import Annotated, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from pydantic import AwareDatetime, Field
 
-from runs.models import Handoff, Incident, LlmRequest, ToolObservation, Transition
+from runs.models import Handoff, Incident, LlmRequest, ToolObservation, ToolOperation, Transition
 from runs.paging import Cursor, Page
 from runs.shapes import TimelineEntry
 from runs.timeline_entries import Row, describe
-from runs.timeline_moments import Moment, count_moments, moments_after, moments_before
+from runs.timeline_moments import Moment, all_moments, moments_after, moments_before
+from runs.timeline_subject import Subject, count_rows
 
 PAGE_SIZE: Final = 500
 # Beyond every version and id.
@@ -33,6 +34,10 @@ FAR_MOMENT: Final = (datetime(9999, 1, 1, tzinfo=UTC), "far", "far")
 
 _Finding: TypeAlias = ToolObservation | Incident | LlmRequest | Handoff | Moment
 _Word: TypeAlias = Annotated[str, Field(pattern=r"^[\w.-]{1,64}$")]
+
+
+# The kinds whose rows have numbers, as a place names them.
+_NUMBERED: Final = ("transition", "observation", "incident", "llm_request", "handoff")
 
 
 class _Place(Cursor):
@@ -51,49 +56,63 @@ class _Place(Cursor):
 
 
 def read_timeline(
-    *, run_id: UUID, cursor: str | None = None, size: int = PAGE_SIZE
+    *,
+    run_id: UUID,
+    operation: ToolOperation | None = None,
+    cursor: str | None = None,
+    size: int = PAGE_SIZE,
+    subject: Subject | None = None,
 ) -> Page[TimelineEntry]:
-    """One page of the run's timeline. Raises InvalidInput for a foreign cursor."""
+    """One page of the run's timeline, or of its `operation`'s. Raises InvalidInput for a foreign
+    cursor. Who reads the run too gives a `subject` in place of the operation."""
+    subject = subject or Subject(run_id, operation=operation)
     place = _Place.decode(cursor) if cursor is not None else _Place()
     if place.back:
-        return _read_back(run_id, place, size)
-    rows = _rows_after(run_id, place, size + 1)
+        return _read_back(subject, place, size)
+    rows = _rows_after(subject, place, size + 1)
     shown = rows[:size]
     return Page(
-        items=describe(run_id, shown, first=place.seq + 1),
+        items=describe(subject, shown, first=place.seq + 1),
         next=_place_after(shown, place).encode() if len(rows) > size else None,
         previous=place.model_copy(update={"back": True}).encode() if place.seq else None,
     )
 
 
-def read_newest(*, run_id: UUID, size: int) -> Page[TimelineEntry]:
-    """The last page of the run's timeline, oldest first like every other."""
-    edges = Transition.objects.filter(run_id=run_id).count()
-    seen = ToolObservation.objects.filter(operation__run_id=run_id).count()
-    incidents = Incident.objects.filter(run_id=run_id).count()
-    asked = LlmRequest.objects.filter(run_id=run_id).count()
-    handoffs = Handoff.objects.filter(run_id=run_id).count()
+def read_newest(
+    *,
+    run_id: UUID,
+    operation: ToolOperation | None = None,
+    size: int,
+    subject: Subject | None = None,
+) -> Page[TimelineEntry]:
+    """The last page of the same, oldest first like every other."""
+    subject = subject or Subject(run_id, operation=operation)
+    kinds = (
+        subject.edges(),
+        subject.observations(),
+        subject.incidents(),
+        subject.llm_requests(),
+        subject.handoffs(),
+    )
+    counts = count_rows(*(rows.values("pk") for rows in kinds), all_moments(subject))
     end = _Place(
         back=True,
-        seq=edges + seen + incidents + asked + handoffs + count_moments(run_id),
+        seq=sum(counts),
         version=FAR,
-        transition=FAR,
-        observation=FAR,
-        incident=FAR,
-        llm_request=FAR,
-        handoff=FAR,
-        moment=FAR_MOMENT,
+        # Nothing comes before 0: a kind of which there is no row is not looked for.
+        **{name: FAR if count else 0 for name, count in zip(_NUMBERED, counts, strict=False)},
+        moment=FAR_MOMENT if counts[-1] else None,
     )
-    page = _read_back(run_id, end, size)
+    page = _read_back(subject, end, size)
     return Page(items=page.items, next=None, previous=page.previous)
 
 
-def _read_back(run_id: UUID, place: _Place, size: int) -> Page[TimelineEntry]:
-    rows = _rows_before(run_id, place, size + 1)
+def _read_back(subject: Subject, place: _Place, size: int) -> Page[TimelineEntry]:
+    rows = _rows_before(subject, place, size + 1)
     shown = rows[-size:]
     first = _place_before(shown, place)
     return Page(
-        items=describe(run_id, shown, first=first.seq + 1),
+        items=describe(subject, shown, first=first.seq + 1),
         next=place.model_copy(update={"back": False}).encode(),
         previous=first.encode() if len(rows) > size else None,
     )
@@ -102,41 +121,36 @@ def _read_back(run_id: UUID, place: _Place, size: int) -> Page[TimelineEntry]:
 # -- Rows ----------------------------------------------------------------------
 
 
-def _rows_after(run_id: UUID, place: _Place, limit: int) -> list[Row]:
+def _rows_after(subject: Subject, place: _Place, limit: int) -> list[Row]:
     # The first condition says nothing new; it lets the index find the place.
     later = Q(version__gte=place.version) & (
         Q(version__gt=place.version) | Q(id__gt=place.transition)
     )
-    edges = Transition.objects.filter(later, run_id=run_id).order_by("version", "id")
-    seen = ToolObservation.objects.filter(
-        operation__run_id=run_id, id__gt=place.observation
-    ).order_by("id")
-    incidents = Incident.objects.filter(run_id=run_id, id__gt=place.incident).order_by("id")
-    asked = _requests(run_id).filter(id__gt=place.llm_request).order_by("id")
-    handoffs = Handoff.objects.filter(run_id=run_id, number__gt=place.handoff).order_by("number")
-    moments = moments_after(run_id, place.moment, limit, itself=not place.is_behind)
+    edges = subject.edges().filter(later).order_by("version", "id")
+    seen = subject.observations().filter(id__gt=place.observation).order_by("id")
+    incidents = subject.incidents().filter(id__gt=place.incident).order_by("id")
+    asked = subject.llm_requests().filter(id__gt=place.llm_request).order_by("id")
+    handoffs = subject.handoffs().filter(number__gt=place.handoff).order_by("number")
+    moments = moments_after(subject, place.moment, limit, itself=not place.is_behind)
     found = _by_time(seen[:limit], incidents[:limit], asked[:limit], handoffs[:limit], moments)
     return list(islice(_merge(edges[:limit], found), limit))
 
 
-def _rows_before(run_id: UUID, place: _Place, limit: int) -> list[Row]:
+def _rows_before(subject: Subject, place: _Place, limit: int) -> list[Row]:
     earlier = Q(version__lte=place.version) & (
         Q(version__lt=place.version) | Q(id__lte=place.transition)
     )
-    edges = Transition.objects.filter(earlier, run_id=run_id).order_by("-version", "-id")
-    seen = ToolObservation.objects.filter(
-        operation__run_id=run_id, id__lte=place.observation
-    ).order_by("-id")
-    incidents = Incident.objects.filter(run_id=run_id, id__lte=place.incident).order_by("-id")
-    asked = _requests(run_id).filter(id__lte=place.llm_request).order_by("-id")
-    handoffs = Handoff.objects.filter(run_id=run_id, number__lte=place.handoff).order_by("-number")
-    moments = moments_before(run_id, place.moment, limit, itself=place.is_behind)
-    newest = (rows[:limit][::-1] for rows in (seen, incidents, asked, handoffs))
+    edges = subject.edges().filter(earlier).order_by("-version", "-id")
+    kinds = (
+        subject.observations().filter(id__lte=place.observation).order_by("-id"),
+        subject.incidents().filter(id__lte=place.incident).order_by("-id"),
+        subject.llm_requests().filter(id__lte=place.llm_request).order_by("-id"),
+        subject.handoffs().filter(number__lte=place.handoff).order_by("-number"),
+    )
+    numbers = (place.observation, place.incident, place.llm_request, place.handoff)
+    newest = (rows[:limit][::-1] for rows, number in zip(kinds, numbers, strict=True) if number)
+    moments = moments_before(subject, place.moment, limit, itself=place.is_behind)
     return list(_merge(edges[:limit][::-1], _by_time(*newest, moments)))[-limit:]
-
-
-def _requests(run_id: UUID) -> QuerySet[LlmRequest]:
-    return LlmRequest.objects.filter(run_id=run_id).select_related("step")
 
 
 def _by_time(*findings: Iterable[_Finding]) -> Iterator[_Finding]:

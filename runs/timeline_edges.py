@@ -8,11 +8,10 @@ arguments.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from uuid import UUID
 
 from runs.models import AgentRun, ModelDecision, Transition, Wait
-from runs.sensitive import names_of_run
 from runs.state import RunEvent
+from runs.timeline_subject import Subject
 from tools.redaction import redact, scrub
 
 _OF_WAITS: Final = (RunEvent.WAIT, RunEvent.WAKE)
@@ -28,24 +27,21 @@ class RunFacts:
     hidden: frozenset[str]
 
 
-def look_up_facts(run_id: UUID, edges: Sequence[Transition]) -> RunFacts:
+def look_up_facts(subject: Subject, edges: Sequence[Transition]) -> RunFacts:
     """Everything that these edges refer to."""
     own = [edge for edge in edges if edge.operation_id is None]
     decided = [edge.step_number for edge in own if edge.event == RunEvent.RECORD_DECISION]
     waited = [edge.step_number for edge in own if edge.event in _OF_WAITS]
     created = any(edge.event == RunEvent.CREATE for edge in own)
     decisions = ModelDecision.objects.filter(
-        step__run_id=run_id, step__number__in=decided
+        step__run_id=subject.run_id, step__number__in=decided
     ).select_related("step")
-    waits = Wait.objects.filter(run_id=run_id, step_number__in=waited) if waited else ()
-    run = None
-    if created or waits:
-        run = AgentRun.objects.defer("result", "objective").get(id=run_id)
+    waits = Wait.objects.filter(run_id=subject.run_id, step_number__in=waited) if waited else ()
     return RunFacts(
         decisions={one.step.number: one for one in decisions.defer("body")},
         waits={one.step_number: one for one in waits},
-        run=run,
-        hidden=names_of_run(run_id=run_id, agent=run.agent) if run and waits else frozenset(),
+        run=subject.run if created or waits else None,
+        hidden=subject.hidden if waits else frozenset(),
     )
 
 

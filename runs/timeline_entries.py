@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias, assert_never
-from uuid import UUID
 
 from runs.fingerprint import differences
 from runs.models import (
@@ -30,6 +29,7 @@ from runs.state import OperationEvent
 from runs.timeline_edges import RunFacts, decision_of_edge, evidence_of_run_edge, look_up_facts
 from runs.timeline_llm import LlmRow, describe_llm_rows
 from runs.timeline_moments import Moment, describe_moments
+from runs.timeline_subject import Subject
 from tools.redaction import redact
 
 _SPOKEN: Final = (ToolObservation.Source.PERSON, ToolObservation.Source.TAKE_OVER)
@@ -52,11 +52,12 @@ class _Around:
     run: RunFacts
 
 
-def describe(run_id: UUID, rows: Sequence[Row], *, first: int) -> list[TimelineEntry]:
+def describe(subject: Subject, rows: Sequence[Row], *, first: int) -> list[TimelineEntry]:
     """The entries of `rows`, numbered from `first`."""
-    around = _look_around(run_id, [row for row in rows if isinstance(row, _Recorded)])
-    moments = describe_moments(run_id, [row for row in rows if isinstance(row, Moment)])
-    of_llms = iter(describe_llm_rows(run_id, [row for row in rows if isinstance(row, LlmRow)]))
+    around = _look_around(subject, rows)
+    moments = describe_moments(subject, [row for row in rows if isinstance(row, Moment)])
+    written = [row for row in rows if isinstance(row, LlmRow)]
+    of_llms = iter(describe_llm_rows(subject, written, around.attempts))
 
     def entry_of(row: Row) -> TimelineEntry:
         match row:
@@ -78,20 +79,27 @@ def describe(run_id: UUID, rows: Sequence[Row], *, first: int) -> list[TimelineE
     ]
 
 
-def _look_around(run_id: UUID, rows: Sequence[_Recorded]) -> _Around:
-    named = {row.operation_id for row in rows if row.operation_id is not None}
+def _look_around(subject: Subject, rows: Sequence[Row]) -> _Around:
+    recorded = [row for row in rows if isinstance(row, _Recorded)]
+    named = {row.operation_id for row in recorded if row.operation_id is not None}
     operations = ToolOperation.objects.defer("result").in_bulk(list(named))
-    tokens = {row.fence_token for row in rows if isinstance(row, ToolObservation)}
-    steps = {operation.step_number for operation in operations.values()}
-    attempts = StepAttempt.objects.filter(
-        step__run_id=run_id, step__number__in=steps, fence_token__in=tokens
-    ).select_related("step")
+    held = {
+        *(
+            (operations[row.operation_id].step_number, row.fence_token)
+            for row in rows
+            if isinstance(row, ToolObservation)
+        ),
+        *((row.step.number, row.fence_token) for row in rows if isinstance(row, LlmRequest)),
+    }
+    edges = [row for row in recorded if isinstance(row, Transition)]
     return _Around(
         operations=operations,
-        attempts={(one.step.number, one.fence_token): one for one in attempts},
-        speakers=_speakers(run_id, rows),
+        attempts=subject.attempts(
+            steps={step for step, _ in held}, tokens={token for _, token in held}
+        ),
+        speakers=_speakers(subject, recorded),
         approvals=_approvals(operations.values()),
-        run=look_up_facts(run_id, [row for row in rows if isinstance(row, Transition)]),
+        run=look_up_facts(subject, edges),
     )
 
 
@@ -103,16 +111,24 @@ def _approvals(operations: Iterable[ToolOperation]) -> dict[str, list[Approval]]
     return found
 
 
-def _speakers(run_id: UUID, rows: Sequence[_Recorded]) -> dict[tuple[str, datetime], str]:
+def _speakers(subject: Subject, rows: Sequence[_Recorded]) -> dict[tuple[str, datetime], str]:
     """By operation and time: the actor of the edge that was written together with a word."""
     spoken = {
-        row.observed_at
+        (row.operation_id, row.observed_at)
         for row in rows
         if isinstance(row, ToolObservation) and row.source in _SPOKEN
     }
-    edges = Transition.objects.filter(run_id=run_id, at__in=spoken, operation__isnull=False)
-    found = edges.values_list("operation_id", "at", "actor")
-    return {(operation_id or "", at): actor for operation_id, at, actor in found}
+    found = {
+        (row.operation_id or "", row.at): row.actor for row in rows if isinstance(row, Transition)
+    }
+    if missing := {at for operation_id, at in spoken if (operation_id, at) not in found}:
+        # On another page, if there is one.
+        edges = Transition.objects.filter(
+            run_id=subject.run_id, at__in=missing, operation__isnull=False
+        )
+        others = edges.values_list("operation_id", "at", "actor")
+        found |= {(operation_id or "", at): actor for operation_id, at, actor in others}
+    return found
 
 
 def _of_transition(row: Transition, around: _Around) -> TimelineEntry:
@@ -226,8 +242,22 @@ def _evidence_of_edge(
         return evidence_of_run_edge(row, around.run)
     repeats = {"repeats": operation.repeats_id} if operation.repeats_id else {}
     corrects = {"compensates": operation.compensates_id} if operation.compensates_id else {}
+    judged = _evidence_of_policy(row, operation)
     signed = _evidence_of_approval(row, operation, approval, around) if approval else {}
-    return {"tool": operation.tool, **repeats, **corrects, **signed}
+    return {"tool": operation.tool, **repeats, **corrects, **judged, **signed}
+
+
+# The edges at which policy speaks; what it said of an operation last stands in its row.
+_JUDGED: Final = frozenset((OperationEvent.INTEND, OperationEvent.HOLD, OperationEvent.REFUSE))
+
+
+def _evidence_of_policy(row: Transition, operation: ToolOperation) -> dict[str, Any]:
+    if row.event not in _JUDGED or not operation.policy_outcome:
+        return {}
+    return {
+        "policy": operation.policy_outcome,
+        "rule": without_secrets(operation.policy_rule, operation) or None,
+    }
 
 
 # The edges of an operation that a request for a signature explains.

@@ -7,12 +7,10 @@ Does not order them; `timeline.py` does.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
-from uuid import UUID
 
 from runs.handoffs import BY_ROWS
-from runs.models import TEXT_LIMIT, AgentRun, Handoff, LlmRequest, StepAttempt
+from runs.models import TEXT_LIMIT, Handoff, LlmRequest, StepAttempt
 from runs.presenting_llm import (
     facts_of_handoff,
     facts_of_request,
@@ -22,41 +20,35 @@ from runs.presenting_llm import (
 )
 from runs.sensitive import Secrets, load_secrets
 from runs.shapes import TimelineEntry
+from runs.timeline_subject import Subject
 from tools.redaction import bound_text
 
 LlmRow: TypeAlias = LlmRequest | Handoff
 
 
-@dataclass(frozen=True)
-class _Around:
-    """What the rows refer to: the attempts that asked, by step and token, and what is hidden."""
-
-    attempts: Mapping[tuple[int, int], StepAttempt]
-    secrets: Secrets
+# By step and token: who held the run when an llm was asked.
+Attempts: TypeAlias = Mapping[tuple[int, int], StepAttempt]
 
 
-def describe_llm_rows(run_id: UUID, rows: Sequence[LlmRow]) -> list[TimelineEntry]:
+def describe_llm_rows(
+    subject: Subject, rows: Sequence[LlmRow], attempts: Attempts
+) -> list[TimelineEntry]:
     """Their entries, in the given order, numbered by the caller."""
     if not rows:
         return []
-    run = AgentRun.objects.only("agent", "input").get(id=run_id)
-    asked = [row for row in rows if isinstance(row, LlmRequest)]
-    attempts = StepAttempt.objects.filter(
-        step__in={row.step_id for row in asked}, fence_token__in={row.fence_token for row in asked}
-    )
-    around = _Around(
-        attempts={(one.step_id, one.fence_token): one for one in attempts},
-        secrets=load_secrets(run, steps={row.step.number for row in asked}),
-    )
+    steps = {row.step.number for row in rows if isinstance(row, LlmRequest)}
+    secrets = load_secrets(subject.run, steps=steps, names=subject.hidden)
     return [
-        _of_request(row, around) if isinstance(row, LlmRequest) else _of_handoff(row, around)
+        _of_request(row, attempts, secrets)
+        if isinstance(row, LlmRequest)
+        else _of_handoff(row, secrets)
         for row in rows
     ]
 
 
-def _of_request(row: LlmRequest, around: _Around) -> TimelineEntry:
-    attempt = around.attempts.get((row.step_id, row.fence_token))
-    facts = facts_of_request(row, around.secrets)
+def _of_request(row: LlmRequest, attempts: Attempts, secrets: Secrets) -> TimelineEntry:
+    attempt = attempts.get((row.step.number, row.fence_token))
+    facts = facts_of_request(row, secrets)
     purpose = LlmRequest.Purpose(row.purpose).label
     said = f"{purpose}, from {row.llm}. {say_outcome(row)}; {say_figures(row)}"
     return TimelineEntry(
@@ -84,7 +76,7 @@ def _of_request(row: LlmRequest, around: _Around) -> TimelineEntry:
     )
 
 
-def _of_handoff(row: Handoff, around: _Around) -> TimelineEntry:
+def _of_handoff(row: Handoff, secrets: Secrets) -> TimelineEntry:
     return TimelineEntry(
         at=row.created_at,
         seq=0,
@@ -107,5 +99,5 @@ def _of_handoff(row: Handoff, around: _Around) -> TimelineEntry:
         external_ref=None,
         timeout_stage=None,
         reconciliation_result=None,
-        evidence=facts_of_handoff(row, around.secrets),
+        evidence=facts_of_handoff(row, secrets),
     )

@@ -29,9 +29,10 @@ from runs.models import (
     ToolOperation,
 )
 from runs.presenting_calls import asker_of, digest_of_key
-from runs.sensitive import names_of_call, names_of_run, names_of_runs
+from runs.sensitive import names_of_call, names_of_runs
 from runs.shapes import TimelineEntry
 from runs.state import FINAL_STATES
+from runs.timeline_subject import Subject
 from tools.redaction import bound_text, redact, scrub
 
 Key = tuple[datetime, str, str]
@@ -50,36 +51,35 @@ class Moment:
         return (self.at, self.kind, self.row)
 
 
-def moments_after(run_id: UUID, key: Key | None, limit: int, *, itself: bool) -> list[Moment]:
+def moments_after(subject: Subject, key: Key | None, limit: int, *, itself: bool) -> list[Moment]:
     """The first moments behind one, or with it `itself`, oldest first; from the start on None."""
     beyond = None if key is None else _beyond(key, "gt", itself=itself)
-    rows = _union(run_id, beyond).order_by("moment", "what", "named")
+    rows = _union(subject, beyond).order_by("moment", "what", "named")
     return [Moment(*row) for row in rows[:limit]]
 
 
-def moments_before(run_id: UUID, key: Key | None, limit: int, *, itself: bool) -> list[Moment]:
+def moments_before(subject: Subject, key: Key | None, limit: int, *, itself: bool) -> list[Moment]:
     """The last moments in front of one, or with it `itself`, oldest first; none on None."""
     if key is None:
         return []
-    rows = _union(run_id, _beyond(key, "lt", itself=itself)).order_by("-moment", "-what", "-named")
+    rows = _union(subject, _beyond(key, "lt", itself=itself)).order_by("-moment", "-what", "-named")
     return [Moment(*row) for row in rows[:limit]][::-1]
 
 
-def count_moments(run_id: UUID) -> int:
-    """How many there are by now."""
-    return int(_union(run_id, None).count())
+def all_moments(subject: Subject) -> Any:
+    """A query of all that there are by now."""
+    return _union(subject, None)
 
 
-def describe_moments(run_id: UUID, moments: Sequence[Moment]) -> Mapping[Moment, TimelineEntry]:
+def describe_moments(subject: Subject, moments: Sequence[Moment]) -> Mapping[Moment, TimelineEntry]:
     """The entries of these moments, numbered by the caller."""
     if not moments:
         return {}
-    run = AgentRun.objects.only("agent", "input").get(id=run_id)
     calls = _rows(GatewayCall.objects.select_related("same_as"), moments, "gateway")
     children = _rows(AgentRun.objects.defer("objective"), moments, "child")
     around = _Around(
-        run=run,
-        hidden=names_of_run(run_id=run_id, agent=run.agent),
+        run=subject.run,
+        hidden=subject.hidden,
         requests=_rows(ControlRequest.objects.all(), moments, "request"),
         calls=calls,
         operations=_operations(calls.values()),
@@ -124,13 +124,23 @@ def _rows(rows: QuerySet[Any], moments: Iterable[Moment], kind: str) -> dict[str
 # -- Where moments stand -----------------------------------------------------------
 
 
-def _union(run_id: UUID, beyond: Q | None) -> Any:
-    signals = Signal.objects.filter(run_id=run_id)
-    questions = Question.objects.filter(run_id=run_id)
+def _union(subject: Subject, beyond: Q | None) -> Any:
+    run_id, operation_id = subject.run_id, subject.operation_id
     children = AgentRun.objects.filter(parent_id=run_id)
-    requests = ControlRequest.objects.filter(run_id=run_id)
     calls = GatewayCall.objects.filter(run_id=run_id)
     of_call = Concat(Value("gateway."), "kind", output_field=CharField())
+    if operation_id is not None:
+        # The rest speaks about the run, or about a step that waits and calls nothing.
+        children = children.filter(parent_operation=operation_id)
+        calls = calls.filter(Q(operation_id=operation_id) | Q(same_as__operation_id=operation_id))
+        return _moments(calls, "received_at", of_call, beyond).union(
+            _moments(children, "created_at", Value("child.started"), beyond),
+            _moments(children, "finished_at", Value("child.ended"), beyond),
+            all=True,
+        )
+    signals = Signal.objects.filter(run_id=run_id)
+    questions = Question.objects.filter(run_id=run_id)
+    requests = ControlRequest.objects.filter(run_id=run_id)
     of_request = Concat(Value("request."), "kind", output_field=CharField())
     of_end = Concat(Value("question."), "status", output_field=CharField())
     first, *others = (

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from runs import api, api_control, api_corrections, api_gateway, api_schedules
+from runs import api, api_control, api_corrections, api_gateway, api_schedules, api_slo
 
 urlpatterns = [
     path("runs/", api.RunsView.as_view(), name="runs"),
@@ -35,5 +35,6 @@ urlpatterns = [
     path("schedules/", api_schedules.SchedulesView.as_view(), name="schedules"),
     path("schedules/<str:name>/", api_schedules.ScheduleView.as_view(), name="schedule"),
     path("agents/", api.AgentsView.as_view(), name="agents"),
+    path("slo/", api_slo.SloView.as_view(), name="slo"),
     path("tools/", api.ToolsView.as_view(), name="tools"),
 ]

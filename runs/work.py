@@ -110,6 +110,8 @@ class Work:
     origin: Origin | None = None
     # Names the runs whose intents count as this one's.
     lineage: UUID | None = None
+    # Of the request that started it.
+    traceparent: str = ""
     inherited_steps: int = 0
     voided_steps: int = 0
     setbacks: int = 0
@@ -238,8 +240,16 @@ class Work:
 
     def tell(self, name: events.Name, operation: ToolOperation, **fields: Any) -> None:
         """Emit an event about the operation once what is pending is written."""
-        about = {"run_id": self.run_id, "operation_id": operation.id}
-        self.change.told.append((name, about | fields))
+        self.change.told.append((name, self.about(operation) | fields))
+
+    def about(self, operation: ToolOperation | None = None) -> dict[str, Any]:
+        """What an event is about: ids, names and counts."""
+        about: dict[str, Any] = {"run_id": self.run_id, "agent": self.agent}
+        about |= {"step_number": self.step_number, "fence_token": self.lease.fence_token}
+        if operation is not None:
+            about |= {"operation_id": operation.id, "tool": operation.tool}
+            about |= {"attempt": operation.attempts}
+        return about
 
     def commit(self) -> None:
         """Write what is pending, if anything; raises `LeaseLost`."""

@@ -139,7 +139,7 @@ class _Me:
 
 
 def _attend(me: _Me, on_declared_ended: Callable[[], None]) -> None:
-    _bypass_pool()
+    bypass_pool()
     while True:
         try:
             if not _see(me):
@@ -159,7 +159,7 @@ def _attend(me: _Me, on_declared_ended: Callable[[], None]) -> None:
         on_declared_ended()
 
 
-def _bypass_pool() -> None:
+def bypass_pool() -> None:
     """Give this thread a connection of its own for each look.
 
     An exhausted pool must not make a living worker silent, and after every task of a forked

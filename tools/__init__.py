@@ -4,6 +4,7 @@ Guarantees: everything a tool's author needs is importable from here, before Dja
 Does not know runs, approvals or the front door: they know this app.
 """
 
+from tools.auditing import Audit, Effect
 from tools.call import Call, Compensated
 from tools.declarations import Approve, EffectType, Limits, Provider, Rate, Retry, Timeout
 from tools.errors import NotSent, Rejected
@@ -13,8 +14,10 @@ from tools.spec import tool
 
 __all__ = [
     "Approve",
+    "Audit",
     "Call",
     "Compensated",
+    "Effect",
     "EffectType",
     "Limits",
     "NotSent",

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from tools.errors import DeadlinePassed
+from tools.tracing import trace_headers
 from tools.window import SendWindow
 
 
@@ -67,6 +68,15 @@ class Call:
     def seconds_left(self) -> float:
         """Seconds until the deadline, negative once it has passed; counts as no request."""
         return self.expires_at_monotonic - time.monotonic()
+
+    @property
+    def trace_headers(self) -> Mapping[str, str]:
+        """Headers with which a provider goes on with this run's trace; empty where none is kept.
+
+        Each attempt has its own, so they belong beside what the provider compares under the
+        idempotency key, and never in it: not into the body, nor into a signature.
+        """
+        return trace_headers()
 
     @property
     def timeouts_given(self) -> int:

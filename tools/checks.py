@@ -32,6 +32,8 @@ from tools.spec import ToolSpec
 
 # What a column holds, and what a date can be.
 LONGEST_NAME = 100
+# Behind the word "audit " it is the name of a sweep.
+LONGEST_AUDITED = 94
 LONGEST_TIMEOUT = timedelta(days=1)
 LONGEST_RETENTION = timedelta(days=36_500)
 
@@ -255,6 +257,32 @@ def _migration(spec: ToolSpec) -> Iterator[CheckMessage]:
     )
 
 
+def _audit(spec: ToolSpec) -> Iterator[CheckMessage]:
+    if spec.audit_handler is None:
+        return
+    if not _takes(spec.audit_handler, 1):
+        yield Error(
+            "audit_handler cannot be called with an audit alone.",
+            hint="Make it a function that takes one argument, the Audit, and yields Effects.",
+            obj=_named(spec),
+            id="tools.E026",
+        )
+    if spec.effect_type in (EffectType.READ, EffectType.TRANSACTIONAL):
+        yield Error(
+            f"audit_handler: a {spec.effect_type} tool has no effects at a provider to list.",
+            hint="Remove it.",
+            obj=_named(spec),
+            id="tools.E027",
+        )
+    if len(spec.name) > LONGEST_AUDITED:
+        yield Error(
+            f"audit_handler: the tool's name has {len(spec.name)} characters.",
+            hint=f"Use at most {LONGEST_AUDITED}: how far it is audited is kept under its name.",
+            obj=_named(spec),
+            id="tools.E028",
+        )
+
+
 def _description(spec: ToolSpec) -> Iterator[CheckMessage]:
     problem = check_description(spec)
     if problem is not None:
@@ -343,6 +371,7 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[CheckMessage]], ...] = (
     _handlers,
     check_compensation,
     _migration,
+    _audit,
     _description,
     _weak,
 )

@@ -13,6 +13,8 @@
     ├── InvalidPayload      a value that PostgreSQL or canonical JSON cannot hold
     ├── UnreadableResult    a tool returned what cannot be stored
     ├── NoAnswer            a function gave none in its time, or ended its thread
+    ├── NotListed           the effects that a provider has could not be listed
+    │   └── TooManyEffects  they are more than one audit compares
     ├── RuleFailed          a policy's rule could not be evaluated
     ├── ResourceUnreadable  the version of what a call acts on could not be read
     ├── NoThread            this process has no thread left for a call
@@ -154,6 +156,21 @@ class UnreadableResult(ToolError):
     def __init__(self, problem: str) -> None:
         self.problem = problem
         super().__init__(f"the result cannot be stored: {problem}")
+
+
+class NotListed(ToolError):
+    """A tool's `audit_handler` did not list the effects, so nothing is known of them."""
+
+    def __init__(self, *, tool: str, why: str) -> None:
+        self.tool = tool
+        super().__init__(f"the effects of {tool} could not be listed: {readable(why)}")
+
+
+class TooManyEffects(NotListed):
+    """The span holds more effects than are compared at once."""
+
+    def __init__(self, *, tool: str, most: int) -> None:
+        super().__init__(tool=tool, why=f"there are more than {most}; ask for a shorter span")
 
 
 class RuleFailed(ToolError):

@@ -32,6 +32,7 @@ __all__ = [
     "classify",
     "encode_result",
     "external_ref",
+    "name_of",
 ]
 
 Stage = Literal["connect", "write", "read", "body", "deadline", "status", "crash", ""]
@@ -73,6 +74,11 @@ class Unknown:
 Outcome: TypeAlias = Committed | Refused | Unsent | Unknown
 
 
+def name_of(outcome: Outcome) -> str:
+    """Its word in the journal: committed, rejected, not_sent or unknown."""
+    return _NAMES[type(outcome)]
+
+
 def classify(error: BaseException) -> Refused | Unsent | Unknown:
     """Read what a tool raised. An error wrapped with `raise … from` counts as its cause."""
     reason = describe(error)
@@ -105,6 +111,12 @@ def describe(error: BaseException) -> str:
     return f"{name}: {words}" if words else name
 
 
+_NAMES: dict[type[Outcome], str] = {
+    Committed: "committed",
+    Refused: "rejected",
+    Unsent: "not_sent",
+    Unknown: "unknown",
+}
 _STAGE: dict[Sent, Stage] = {
     Sent.NOTHING: "connect",
     Sent.EARLIER: "connect",

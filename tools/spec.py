@@ -85,6 +85,8 @@ class ToolSpec:
     describe: str | Callable[..., str] | None = None
     # From arguments that were stored under another schema, and its version, to today's.
     migrate_arguments: Migration | None = None
+    # Lists the provider's effects, for whoever compares them; no recovery relies on it.
+    audit_handler: Callable[..., Any] | None = None
     argument_model: ArgumentModel = field(repr=False, compare=False)
     version: str = field(init=False)
     arguments_version: str = field(init=False)
@@ -175,6 +177,7 @@ def tool(
     sensitive: Sequence[str] = (),
     describe: str | Callable[..., str] | None = None,
     migrate_arguments: Migration | None = None,
+    audit_handler: Callable[..., Any] | None = None,
     argument_model: ArgumentModel | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function `(call, **arguments)` as a tool; returns it with a `.spec`.
@@ -188,7 +191,8 @@ def tool(
     write may leave beside its neighbours in one decision, as a READ does anyhow; any other
     write is made alone, after those before it and before those behind it. `migrate_arguments` is
     given arguments that were stored under an earlier schema, and its `arguments_version`, and
-    returns them in today's form, or raises: it asks nobody and keeps nothing. An
+    returns them in today's form, or raises: it asks nobody and keeps nothing. An `audit_handler`
+    is given an `Audit` and yields an `Effect` for each one that the provider has in its span. An
     `argument_model` takes the place of the function's annotations (`schema_arguments.py`).
 
     Raises InvalidTool for a signature without types, DuplicateTool for a taken name.
@@ -229,6 +233,7 @@ def tool(
             sensitive=_names(sensitive),
             describe=describe,
             migrate_arguments=migrate_arguments,
+            audit_handler=audit_handler,
             argument_model=argument_model or ArgumentModel(tool=tool_name, function=function),
         )
         registry.register(spec)

@@ -28,6 +28,7 @@ from agentops.access import KEYWORD, TokenAuthentication
 from agentops.mcp.server import ACTOR, BROKEN, Threads
 from agentops.models import AuditEntry
 from agentops.problems import describe
+from agentops.telemetry.serving import within_trace
 from runs.access import Actor
 from runs.requests import MalformedJson, TooLarge, read_json
 
@@ -83,7 +84,8 @@ class Door:
             log.exception("mcp_door_failed")
             return await _refuse(send, Refused(500, BROKEN, code=INTERNAL_ERROR))
         entered = {**scope, ACTOR: actor}
-        await self._manager.handle_request(entered, _replay(body, receive), send)
+        with within_trace(actor.traceparent):
+            await self._manager.handle_request(entered, _replay(body, receive), send)
 
 
 def _check_place(request: ASGIRequest) -> None:

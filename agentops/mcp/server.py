@@ -9,6 +9,7 @@ Does not authenticate: `door` has put the actor into the request's scope.
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, ParamSpec, TypeVar
 
 import anyio
@@ -24,6 +25,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from agentops.mcp.calling import call_tool
 from agentops.mcp.listing import list_tools, name_of_look
+from agentops.telemetry.serving import current_context
 from runs.access import Actor
 from runs.gateway.waiting import MOST_WAITING
 
@@ -132,4 +134,5 @@ def _actor(context: Context) -> Actor:
     assert context.request is not None, "it came by HTTP"
     actor = context.request.scope[ACTOR]
     assert isinstance(actor, Actor), "the door lets nobody in without one"
-    return actor
+    # The library reads what a client says of its trace beside the call, and opens a span below it.
+    return replace(actor, traceparent=current_context() or actor.traceparent)

@@ -7,7 +7,8 @@ Does not retry: the client sends each request once, and the kernel decides what 
 """
 
 import os
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Annotated, Any
@@ -19,7 +20,9 @@ from pydantic import BaseModel, Field
 from runs import ToolCall
 from tools import (
     Approve,
+    Audit,
     Call,
+    Effect,
     EffectType,
     Provider,
     Reconciled,
@@ -74,6 +77,18 @@ def find_refund(call: Call) -> Reconciled[Refund]:
     return Reconciled.committed(refund, external_ref=refund.refund_id)
 
 
+def list_refunds(audit: Audit) -> Iterator[Effect]:
+    """Asks the provider for every refund of a span, whoever asked for it."""
+    span = {"since": audit.since.isoformat(), "until": audit.until.isoformat()}
+    answer = client.get(_url("/refunds"), params=span, timeout=30)
+    refunds = answer.raise_for_status().json()
+    if "Has-More" in answer.headers:
+        raise RuntimeError("it listed the first refunds alone")
+    for refund in refunds:
+        made_at = datetime.fromisoformat(refund["created_at"])
+        yield Effect(refund["operation_id"], refund["refund_id"], at=made_at)
+
+
 @tool(
     provider=payments,
     effect_type=EffectType.READ,
@@ -92,6 +107,7 @@ def lookup_order(call: Call, order_id: OrderId) -> Order:
     effect_type=EffectType.IDEMPOTENT_WRITE,
     intent_key=("order_id",),
     reconcile_handler=find_refund,
+    audit_handler=list_refunds,
     timeout_policy=Timeout(seconds=5),
     retry_policy=Retry(max_attempts=5, first_delay=1.0, max_delay=300.0),
     approval_policy=Approve(when="amount > 500", groups=("finance",)),

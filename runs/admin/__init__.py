@@ -13,6 +13,7 @@ per kind of row.
 
 from runs.admin import (
     control,
+    effect_audits,
     gateway_calls,
     handoffs,
     incidents,
@@ -29,6 +30,7 @@ from runs.admin import (
 
 __all__ = [
     "control",
+    "effect_audits",
     "gateway_calls",
     "handoffs",
     "incidents",

@@ -40,6 +40,10 @@ MEANINGS: dict[str, str] = {
         "The provider could not be made to say what happened within the tool's objective. "
         "Settle the operation by hand."
     ),
+    Incident.Kind.UNAPPROVED: (
+        "A call was sent that nobody signed, though a policy asks for a signature. Find out by "
+        "which way it left, and stop sending with that tool until then."
+    ),
 }
 
 
@@ -60,7 +64,7 @@ class IncidentAdmin(ReadOnlyAdmin):
         "at",
     )
     record_related = ("operation",)
-    empty = "No incident: no effect came late, twice, or stayed unknown for too long."
+    empty = "No incident: no effect came late, twice or unsigned, or stayed unknown for too long."
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-run_id", "-id") if "run" in request.GET else ("-at", "-id")

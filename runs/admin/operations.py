@@ -37,6 +37,7 @@ from runs.admin.show import (
     step_link,
     when,
 )
+from runs.admin.timeline import timeline_link, timeline_urls
 from runs.agents import may_be_called
 from runs.models import (
     AgentRun,
@@ -153,7 +154,7 @@ class OperationAdmin(ReadOnlyAdmin):
             self.admin_site.admin_view(self.correct_view),
             name="runs_tooloperation_correct",
         )
-        return [ask, correct, *super().get_urls()]
+        return [ask, correct, *timeline_urls(self), *super().get_urls()]
 
     def resolve_view(self, request: HttpRequest, operation_id: str) -> HttpResponse:
         """GET shows the evidence and asks; POST settles the operation, as the API would."""
@@ -212,6 +213,7 @@ class OperationAdmin(ReadOnlyAdmin):
                 ),
             ],
             links=[
+                *timeline_link(request, operation),
                 (record_url(AgentRun, operation.run_id), "run"),
                 (record_url(ModelDecision, operation.step_id), "decision"),
                 (list_url(Incident, operation=operation.pk), "incidents"),

@@ -181,7 +181,8 @@ class ReadOnlyAdmin(BaseAdmin):
     def not_found(self, request: HttpRequest, key: str) -> HttpResponse:
         name = self.opts.verbose_name
         messages.warning(request, f"There is no {name} {line(key, 80)}. It may have been purged.")
-        return HttpResponseRedirect(reverse(f"admin:runs_{self.opts.model_name}_changelist"))
+        app, model = self.opts.app_label, self.opts.model_name
+        return HttpResponseRedirect(reverse(f"admin:{app}_{model}_changelist"))
 
     def page_context(self, request: HttpRequest, *, title: str) -> dict[str, Any]:
         return {

@@ -51,6 +51,7 @@ from runs.admin.show import (
     text_block,
     when,
 )
+from runs.admin.timeline import timeline_link, timeline_urls
 from runs.models import (
     NAME,
     AgentRun,
@@ -199,7 +200,7 @@ class RunAdmin(ReadOnlyAdmin):
             )
             for asked in REQUESTS
         ]
-        return [*asks, *super().get_urls()]
+        return [*asks, *timeline_urls(self), *super().get_urls()]
 
     def record(self, request: HttpRequest, run: AgentRun) -> Record:
         hidden = names_of_run(run_id=run.pk, agent=run.agent)
@@ -220,7 +221,10 @@ class RunAdmin(ReadOnlyAdmin):
                 json_block("Result", run.result, hidden),
                 json_block("Labels", run.labels, ()),
             ],
-            links=[(list_url(model, run=run.pk), text) for text, model in OF_A_RUN.items()],
+            links=[
+                *timeline_link(request, run),
+                *((list_url(model, run=run.pk), text) for text, model in OF_A_RUN.items()),
+            ],
             actions=offered(request, run),
         )
 

@@ -25,6 +25,7 @@ from runs.models import (
     Checkpoint,
     ControlRequest,
     Definition,
+    EffectAudit,
     GatewayCall,
     Handoff,
     Incident,
@@ -63,6 +64,7 @@ Row = (
     | Definition
     | Release
     | GatewayCall
+    | EffectAudit
 )
 
 NOTHING: Final = "–"

@@ -260,6 +260,7 @@ def _new_run(actor: Actor, agent: Agent) -> AgentRun:
         created_by=actor.name,
         created_by_user_id=actor.user_id,
         request_digest=digest(None),
+        traceparent=actor.traceparent,
     )
 
 

@@ -67,6 +67,7 @@ def open_call(
         "actor": actor.name,
         "user": actor.user_id,
         "nothing": _NOTHING_ASKED,
+        "traceparent": actor.traceparent,
         "owner": owner,
         "seconds": lease_seconds(),
         "kind": call.kind,
@@ -105,13 +106,14 @@ _OPEN: Final = f"""
             (id, agent, agent_version, state, objective, input, labels, error, created_by,
              created_by_user_id, request_digest, version, step_number, failures, fence_token,
              lease_owner, lease_expires_at, wake_at, sweep_at, cancel_requested_by, pause_reason,
-             priority)
+             priority, traceparent)
         SELECT %(run)s::uuid, %(agent)s::text, %(agent_version)s::text, %(state)s::text,
                %(objective)s::text, '{{}}'::jsonb, '{{}}'::jsonb, '', %(actor)s::text,
                %(user)s::int, %(nothing)s::text, 1, 0, 0,
                CASE WHEN %(owner)s::text IS NULL THEN 0 ELSE 1 END,
                COALESCE(%(owner)s::text, ''), {_UNTIL}, statement_timestamp(),
-               COALESCE({_UNTIL}, statement_timestamp()), '', '', %(priority)s::smallint
+               COALESCE({_UNTIL}, statement_timestamp()), '', '', %(priority)s::smallint,
+               %(traceparent)s::text
         WHERE NOT EXISTS (
             SELECT FROM runs_gatewaycall WHERE scope = %(scope)s::text AND key = %(key)s::text)
         RETURNING {CLAIMED}),

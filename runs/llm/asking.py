@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from runs import events
 from runs.agents import Agent
 from runs.context import Context
 from runs.deciders import Llm, LlmOptions, Named, name_of
@@ -136,6 +137,9 @@ def request(named: Named, question: Question, *, options: LlmOptions, context: C
         outcome=LlmRequest.Outcome.FAILED,
         shown=dict(question.shown or {}),
     )
+    about = {"run_id": context.run_id, "step_number": context.step_number, "llm": noted.llm}
+    about |= {"provider": client.system, "purpose": noted.purpose.value}
+    events.emit(events.Name.LLM_STARTING, **about)
     began = time.monotonic()
     try:
         response = run_on_loop(
@@ -155,12 +159,29 @@ def request(named: Named, question: Question, *, options: LlmOptions, context: C
             noted.cost_usd = Decimal(0)
         if isinstance(condition, LlmUnavailable) and condition.retry_in:
             resting.rest(llm, seconds=condition.retry_in)
+        _tell_done(noted, about)
         raise condition from error
     finally:
         noted.latency_ms = round((time.monotonic() - began) * 1000)
         context.requests.append(noted)
     _note_answer(noted, response, context=context)
+    _tell_done(noted, about)
     return Answer(response=response, noted=noted)
+
+
+def _tell_done(noted: LlmRequest, about: Mapping[str, Any]) -> None:
+    events.emit(
+        events.Name.LLM_DONE,
+        **about,
+        outcome=noted.outcome,
+        problem=noted.problem,
+        llm_version=noted.llm_version,
+        response_id=noted.response_id,
+        finish_reason=noted.finish_reason,
+        input_tokens=noted.input_tokens,
+        cached_tokens=noted.cached_tokens,
+        output_tokens=noted.output_tokens,
+    )
 
 
 def _note_failure(noted: LlmRequest, condition: LlmUnavailable | UnusableAnswer) -> None:

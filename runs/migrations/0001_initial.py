@@ -163,7 +163,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name': 'run',
-                'indexes': [models.Index(condition=models.Q(('wake_at__isnull', False)), fields=['agent', '-priority', 'wake_at', 'id'], name='run_due'), models.Index(condition=models.Q(('finished_at__isnull', True)), fields=['agent', 'agent_version', 'id'], name='run_active'), models.Index(condition=models.Q(('lease_owner', ''), _negated=True), fields=['agent'], name='run_held'), models.Index(condition=models.Q(('paused_at__isnull', False)), fields=['paused_at'], name='run_paused'), models.Index(fields=['-created_at', '-id'], name='run_newest'), models.Index(condition=models.Q(('parent__isnull', False)), fields=['parent'], name='run_children'), models.Index(condition=models.Q(('root__isnull', False)), fields=['root'], name='run_tree'), models.Index(condition=models.Q(('forked_from__isnull', False)), fields=['forked_from'], name='run_forks'), models.Index(condition=models.Q(('finished_at__isnull', False), ('parent__isnull', False), ('parent_told_at__isnull', True)), fields=['finished_at'], name='run_untold')],
+                'indexes': [models.Index(condition=models.Q(('wake_at__isnull', False)), fields=['agent', '-priority', 'wake_at', 'id'], name='run_due'), models.Index(condition=models.Q(('finished_at__isnull', True)), fields=['agent', 'agent_version', 'id'], name='run_active'), models.Index(condition=models.Q(('lease_owner', ''), _negated=True), fields=['agent'], name='run_held'), models.Index(condition=models.Q(('finished_at__isnull', True), ('paused_at__isnull', False)), fields=['paused_at'], name='run_paused'), models.Index(condition=models.Q(('finished_at__isnull', True), ('paused_at__isnull', True), ('wake_at__isnull', True)), fields=['id'], name='run_undated'), models.Index(fields=['-created_at', '-id'], name='run_newest'), models.Index(condition=models.Q(('parent__isnull', False)), fields=['parent'], name='run_children'), models.Index(condition=models.Q(('root__isnull', False)), fields=['root'], name='run_tree'), models.Index(condition=models.Q(('forked_from__isnull', False)), fields=['forked_from'], name='run_forks'), models.Index(condition=models.Q(('finished_at__isnull', False), ('parent__isnull', False), ('parent_told_at__isnull', True)), fields=['finished_at'], name='run_untold')],
                 'constraints': [models.CheckConstraint(condition=models.Q(('wake_at__isnull', False), ('paused_at__isnull', False), models.Func('state', function='runs_may_be_undated', output_field=models.BooleanField()), _connector='OR'), name='run_has_a_next_mover'), models.CheckConstraint(condition=models.Q(('finished_at__isnull', True), ('wake_at__isnull', True), _connector='OR'), name='run_final_has_no_date'), models.CheckConstraint(condition=models.Q(models.Q(('lease_expires_at__isnull', True), ('lease_owner', '')), models.Q(('lease_expires_at__isnull', False), models.Q(('lease_owner', ''), _negated=True)), _connector='OR'), name='run_lease_has_owner'), models.UniqueConstraint(condition=models.Q(('idempotency_key__isnull', False)), fields=('idempotency_key', 'created_by'), name='run_unique_idempotency_key'), models.UniqueConstraint(condition=models.Q(('parent_operation__isnull', False)), fields=('parent_operation',), name='run_one_per_parent_operation')],
             },
         ),
@@ -874,5 +874,13 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='rollup',
             constraint=models.UniqueConstraint(fields=('seconds', 'starts_at', 'measure', 'agent', 'agent_version', 'tool', 'le'), name='rollup_once'),
+        ),
+        migrations.AddIndex(
+            model_name='gatewaycall',
+            index=models.Index(condition=models.Q(('kind', 'again')), fields=['received_at'], name='call_again'),
+        ),
+        migrations.AddIndex(
+            model_name='question',
+            index=models.Index(condition=models.Q(('status', 'answered')), fields=['ended_at'], name='question_answered'),
         ),
     ]

@@ -76,6 +76,7 @@ class GatewayCall(models.Model):
                 name="call_waiting", fields=["run", "id"], condition=Q(taken_at__isnull=True)
             ),
             models.Index(name="call_of_run", fields=["run", "-id"]),
+            models.Index(name="call_again", fields=["received_at"], condition=Q(kind="again")),
         ]
 
     def __str__(self) -> str:

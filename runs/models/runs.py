@@ -148,7 +148,17 @@ class AgentRun(models.Model):
             ),
             models.Index(name="run_held", fields=["agent"], condition=~Q(lease_owner="")),
             models.Index(
-                name="run_paused", fields=["paused_at"], condition=Q(paused_at__isnull=False)
+                name="run_paused",
+                fields=["paused_at"],
+                condition=Q(paused_at__isnull=False, finished_at__isnull=True),
+            ),
+            # Whom somebody else has to make due: where one is stuck, it is among these.
+            models.Index(
+                name="run_undated",
+                fields=["id"],
+                condition=Q(
+                    wake_at__isnull=True, paused_at__isnull=True, finished_at__isnull=True
+                ),
             ),
             models.Index(name="run_newest", fields=["-created_at", "-id"]),
             models.Index(name="run_children", fields=["parent"], condition=Q(parent__isnull=False)),

@@ -135,6 +135,9 @@ class Question(models.Model):
             models.Index(name="question_newest", fields=["-asked_at", "-id"]),
             models.Index(name="question_by_status", fields=["status", "-asked_at", "-id"]),
             models.Index(
+                name="question_answered", fields=["ended_at"], condition=Q(status="answered")
+            ),
+            models.Index(
                 name="question_reminds",
                 fields=["remind_at"],
                 condition=Q(status="open", remind_at__isnull=False),

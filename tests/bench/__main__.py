@@ -20,6 +20,8 @@ from tests.bench.gateway import as_json as gateway_as_json
 from tests.bench.processes import ContenderFailed
 from tests.bench.rounds import Plan, measure_all
 from tests.bench.sample import CONTENDERS, Wait
+from tests.bench.seeded.pages import Paged, measure_pages, show_pages
+from tests.bench.seeded.pages import as_json as pages_as_json
 from tests.bench.server import SettingIsOff, check_server
 from tests.bench.table import as_json, show_lines, show_waits
 from tests.bench.waits import WaitPlan, measure_sweeps, measure_waits
@@ -27,6 +29,7 @@ from tests.bench.waits import WaitPlan, measure_sweeps, measure_waits
 WAITS = "waits"
 SWEEPS = "sweeps"
 GATEWAY = "gateway"
+PAGES = "pages"
 # Wide enough for the table in a file or a pipe, where rich would assume 80.
 TABLE_WIDTH = 132
 
@@ -47,12 +50,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not options.only or GATEWAY in options.only:
                 calls = 128 if options.quick else 1024
                 through = measure_gateway(server=server, calls=calls, console=progress)
+            pages: list[Paged] = []
+            if not options.only or PAGES in options.only:
+                pages = measure_pages(
+                    server=server, quick=options.quick, fresh=options.fresh, console=progress
+                )
         except (SettingIsOff, ContenderFailed) as failed:
             progress.print(str(failed), markup=False)
             return 1
     if options.json:
         figures = as_json(lines, waits, server=server)
-        print(json.dumps(figures | {"gateway": gateway_as_json(through)}, indent=2))
+        more = {"gateway": gateway_as_json(through), "pages": pages_as_json(pages)}
+        print(json.dumps(figures | more, indent=2))
     else:
         console = Console(width=TABLE_WIDTH)
         show_lines(lines, server=server, console=console)
@@ -60,16 +69,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             show_waits(waits, console=console)
         if through:
             show_gateway(through, console=console)
+        if pages:
+            show_pages(pages, console=console)
     return 0
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    keys = [*(contender.key for contender in CONTENDERS), WAITS, SWEEPS, GATEWAY]
+    keys = [*(contender.key for contender in CONTENDERS), WAITS, SWEEPS, GATEWAY, PAGES]
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="100 steps instead of 1,000")
+    parser.add_argument(
+        "--quick", action="store_true", help="100 steps, and 20,000 runs behind the pages"
+    )
     parser.add_argument("--steps", type=int, help="steps of one timed run")
     parser.add_argument("--rounds", type=int, default=3, help="timed runs per contender")
     parser.add_argument("--only", default="", help=f"some of {','.join(keys)}")
+    parser.add_argument(
+        "--fresh", action="store_true", help="fill the database of the pages anew, if it is kept"
+    )
     parser.add_argument("--json", action="store_true", help="figures as JSON")
     options = parser.parse_args(arguments)
     options.only = {key.strip() for key in options.only.split(",") if key.strip()}

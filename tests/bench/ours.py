@@ -163,10 +163,10 @@ def token() -> dict[str, str]:
     return {"Authorization": f"Token {json.loads(said.getvalue())['token']}"}
 
 
-def set_up(dsn: str) -> None:
+def set_up(dsn: str, *, apps: str = "tests.bench.load") -> None:
     """Django on this database, with the agents of the benchmark."""
     os.environ["DATABASE_URL"] = dsn
-    os.environ["AGENTOPS_APPS"] = "tests.bench.load"
+    os.environ["AGENTOPS_APPS"] = apps
     os.environ["DJANGO_SETTINGS_MODULE"] = "agentops.settings"
     django.setup()
 

@@ -25,29 +25,36 @@ class ContenderFailed(Exception):
         self.reason = reason
 
 
-def call(module: str, function: str, *arguments: str | int) -> Any:
+def call(
+    module: str,
+    function: str,
+    *arguments: str | int,
+    seconds: float = TIMEOUT_SECONDS,
+    shows: bool = False,
+) -> Any:
     """What `module.function(*arguments)` returned, as JSON values.
 
-    Raises ContenderFailed with the last line of its error output, or after ten minutes.
+    Raises ContenderFailed with the last line of its error output, or after `seconds`. One that
+    `shows` its progress writes on our own standard error.
     """
     request = {"module": module, "function": function, "arguments": arguments}
     with subprocess.Popen(
         [sys.executable, "-m", "tests.bench.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=None if shows else subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as process:
         try:
-            output, errors = process.communicate(json.dumps(request), timeout=TIMEOUT_SECONDS)
+            output, errors = process.communicate(json.dumps(request), timeout=seconds)
         except subprocess.TimeoutExpired as late:
-            reason = f"no answer within {TIMEOUT_SECONDS:.0f} s"
+            reason = f"no answer within {seconds:.0f} s"
             raise ContenderFailed(module=module, function=function, reason=reason) from late
         finally:
             _kill_group(process.pid)
     if process.returncode != 0:
-        raise ContenderFailed(module=module, function=function, reason=_last_line(errors))
+        raise ContenderFailed(module=module, function=function, reason=_last_line(errors or ""))
     return json.loads(output)
 
 

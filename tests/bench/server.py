@@ -6,7 +6,7 @@ on the same server is not kept out: it shows in the times, in WAL and in writing
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
@@ -69,6 +69,23 @@ def own_database(server: Server, purpose: str) -> Iterator[str]:
             connection.execute(
                 sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
             )
+
+
+@contextmanager
+def kept_database(
+    server: Server, purpose: str, *, fits: Callable[[str], bool]
+) -> Iterator[tuple[str, bool]]:
+    """The URL of a database that outlives this process, and whether it was there already: one
+    that does not fit is made anew, and empty."""
+    name = f"agentops_bench_{purpose}"
+    url = other_url(server.url, dbname=name)
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name])
+        is_kept = known.fetchone() is not None and fits(url)
+        if not is_kept:
+            for statement in ("DROP DATABASE IF EXISTS {} WITH (FORCE)", "CREATE DATABASE {}"):
+                connection.execute(sql.SQL(statement).format(sql.Identifier(name)))
+    yield url, is_kept
 
 
 def other_url(url: str, **changes: str) -> str:

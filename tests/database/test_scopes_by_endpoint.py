@@ -53,6 +53,7 @@ ENDPOINTS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("POST", "operations/<operation_id>/correct/"): (OPERATIONS_RESOLVE,),
     ("GET", "schedules/"): (READ,),
     ("GET", "schedules/<name>/"): (READ,),
+    ("GET", "slo/"): (READ,),
     ("GET", "agents/"): (READ,),
     ("GET", "tools/"): (READ,),
     ("GET", "approvals/"): (READ,),

@@ -62,8 +62,9 @@ def send(
     with _client().stream(
         method,
         url,
-        # A compressed answer could unfold into any size.
-        headers={"Accept-Encoding": "identity", **headers},
+        # A compressed answer could unfold into any size. What a provider compares under one key is
+        # the request itself: the trace it belongs to, which each attempt names anew, is not of it.
+        headers={"Accept-Encoding": "identity", **call.trace_headers, **headers},
         content=content,
         timeout=_time_left(call),
         extensions={"trace": _watch(call)},

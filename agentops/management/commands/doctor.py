@@ -27,6 +27,7 @@ from agentops.embedded.urls import broker_url, database_url
 from agentops.health import check_parts
 from agentops.ports import PortBusy, PortUnusable, require_free_port
 from agentops.processes import LOOPBACK
+from runs.stuck import find_stuck
 from runs.unserved import find_unserved
 from runs.worker_ends import count_by_standing
 from tools.mcp_servers.declaring import declared_servers
@@ -39,6 +40,7 @@ _WISE_BYTES = 1024 * 1024 * 1024
 _PATIENCE_SECONDS = 3
 _MCP_SECONDS: Final = 20.0
 _VERSIONS_NAMED = 5
+_RUNS_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def examine() -> list[Finding]:
         "workers": _workers,
         "worker ends": _worker_ends,
         "versions": _versions,
+        "stuck runs": _stuck,
         "sweeps": _sweeps,
         "mcp servers": examine_mcp_servers,
         "web port": lambda: _port(settings.PORT, variable="PORT", path="healthz"),
@@ -115,6 +118,7 @@ _NEEDS = {
     "sweeps": "migrations",
     "worker ends": "migrations",
     "versions": "migrations",
+    "stuck runs": "migrations",
     "workers": "broker",
 }
 
@@ -260,6 +264,20 @@ def _versions() -> Finding:
         f"active runs that no living worker goes on with: {shown}{others}",
         "Start a worker with the code that serves them, or with the tool; or deploy their agent "
         "with another on_version_change; `manage.py migrate_runs` shows each run.",
+    )
+
+
+def _stuck() -> Finding:
+    stuck = find_stuck(most=_RUNS_NAMED)
+    if not stuck:
+        return Finding("stuck runs", "ok", "every active run has somebody who is due to move it on")
+    shown = "; ".join(f"{one.run_id} ({one.agent}) {one.why}" for one in stuck)
+    return Finding(
+        "stuck runs",
+        "warning",
+        f"nothing moves these on: {shown}",
+        "`manage.py pause_run RUN` and then `resume_run RUN` have a worker look at it again; "
+        "`inspect_run RUN` shows what is there.",
     )
 
 

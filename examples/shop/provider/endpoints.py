@@ -3,6 +3,7 @@
     GET    /orders/{id}                 one order
     POST   /refunds                     {order, amount, operation_id} + Idempotency-Key
     GET    /refunds?operation_id=       the refunds of an operation (all without it)
+    GET    /refunds?since=&until=       those made in this span, ISO 8601 with an offset
 
     POST   /bookings/{book}             see `books`; /bookings/{book}/back takes it back
     GET    /bookings?operation_id=      the bookings of an operation (all without it)
@@ -54,6 +55,7 @@ from examples.shop.provider.wire import (
     Request,
     refuse_unknown,
     take_count,
+    take_moment,
     take_number,
 )
 
@@ -107,11 +109,16 @@ class Endpoints:
             if request.method == "POST":
                 return _PlaceRefund(self._refunds, read_refund(request))
             _allow(request, "GET", "POST")
-            refuse_unknown(request.query, known=("operation_id",))
+            refuse_unknown(request.query, known=("operation_id", "since", "until"))
             operation_id = request.query.get("operation_id")
+            since, until = take_moment(request.query, "since"), take_moment(request.query, "until")
             behind = fault.seconds if fault and fault.kind is FaultKind.LAG else 0.0
             first = 1 if fault and fault.kind is FaultKind.FIRST_PAGE else None
-            return _LookUp(lambda: self._refunds.find(operation_id, behind=behind, first=first))
+            return _LookUp(
+                lambda: self._refunds.find(
+                    operation_id, since=since, until=until, behind=behind, first=first
+                )
+            )
         if request.path == "/bookings":
             _allow(request, "GET")
             refuse_unknown(request.query, known=("operation_id",))

@@ -142,13 +142,23 @@ class Refunds:
         return Answer(status=earlier.status, body=earlier.body, replayed=True)
 
     def find(
-        self, operation_id: str | None, *, behind: float = 0.0, first: int | None = None
+        self,
+        operation_id: str | None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        behind: float = 0.0,
+        first: int | None = None,
     ) -> Answer:
-        """The refunds of an operation, or all of them: oldest first.
+        """The refunds of an operation, or all of them, of a span or at any time: oldest first.
 
         As they stood `behind` seconds ago; the `first` ones alone say that there may be more.
         """
         found = self._ledger.effects(operation_id=operation_id)
+        if since is not None:
+            found = [one for one in found if datetime.fromisoformat(one.committed_at) >= since]
+        if until is not None:
+            found = [one for one in found if datetime.fromisoformat(one.committed_at) < until]
         if behind:
             then = datetime.now(UTC) - timedelta(seconds=behind)
             found = [one for one in found if datetime.fromisoformat(one.committed_at) <= then]

@@ -7,6 +7,7 @@ anything looks at it. Does not know which fields an endpoint wants.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from examples.shop.provider.errors import InvalidField, RequestError, UnreadableBody
@@ -103,6 +104,20 @@ def take_count(given: Mapping[str, object], name: str, *, default: int, most: in
     if not number.is_integer():
         raise InvalidField(name, given.get(name), "give a whole number")
     return int(number)
+
+
+def take_moment(given: Mapping[str, object], name: str) -> datetime | None:
+    """A moment with its offset, if it is given."""
+    value = given.get(name)
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        moment = None
+    if moment is None or moment.utcoffset() is None:
+        raise InvalidField(name, value, 'give a moment like "2031-05-01T00:00:00+00:00"')
+    return moment
 
 
 def take_flag(given: Mapping[str, object], name: str) -> bool:

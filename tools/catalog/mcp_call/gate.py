@@ -63,6 +63,7 @@ class Gate:
                 self.open()
             note(event, info)
 
+        request.headers.update(self._call.trace_headers)
         timeout = httpx2.Timeout(self._call.remaining).as_dict()
         request.extensions = {**request.extensions, "timeout": timeout, "trace": look}
 

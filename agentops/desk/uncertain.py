@@ -1,0 +1,166 @@
+"""What may or may not have happened: the headline, and each operation that makes it up.
+
+Guarantees: the oldest come first; an operation that a person must settle, that is over its
+tool's objective, or whose key is about to end at the provider, is marked so; who may settle it
+is led to the page that does.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.urls import reverse
+from django.utils.html import format_html
+
+from agentops.desk.shapes import ROWS, Section, Viewer, joined, meter, say_count, say_length
+from runs.admin.readonly import Cell, Table
+from runs.admin.resolve import PERMISSION
+from runs.admin.show import badge, line, link, list_url, record_url, run_link, when
+from runs.desk import MOST_COUNTED, Unknown, count_uncertain, find_unknown
+from runs.models import AgentRun, ToolOperation
+from runs.state import OperationStatus
+
+# Whoever is asked to settle something sees the first ones in full.
+MOST: Final = 20
+
+
+@dataclass(frozen=True)
+class Headline:
+    """How many runs have an uncertain effect, what about them presses, and where to begin."""
+
+    number: str
+    is_none: bool
+    text: str
+    presses: list[str]
+    url: str
+    action_url: str = ""
+    action: str = ""
+
+
+def describe_uncertain(viewer: Viewer) -> tuple[Headline, list[Section]]:
+    """The headline, and the operations behind it, for whoever may see operations."""
+    unknown = find_unknown(most=MOST + 1)
+    runs = len({one.run_id for one in unknown}) if len(unknown) <= MOST else count_uncertain()
+    shown = unknown[:MOST]
+    headline = Headline(
+        number=say_count(runs),
+        is_none=runs == 0,
+        text=_headline(runs),
+        presses=_presses(unknown, is_all=len(unknown) <= MOST),
+        url=list_url(AgentRun, effect="uncertain"),
+        **_begin(unknown, viewer),
+    )
+    if not viewer.may("runs.view_tooloperation") or not shown:
+        return headline, []
+    return headline, [_section(shown, viewer, more=len(unknown) > MOST)]
+
+
+def _headline(runs: int) -> str:
+    if runs == 0:
+        return "No run has an uncertain effect"
+    return "run has an uncertain effect" if runs == 1 else "runs have an uncertain effect"
+
+
+def _presses(unknown: list[Unknown], *, is_all: bool) -> list[str]:
+    """What about them cannot wait. Of more than are listed, that much at least."""
+    least = "" if is_all else "at least "
+    found = {
+        "for a person to settle": [one for one in unknown if one.needs_person_since is not None],
+        "over the objective": [one for one in unknown if one.is_overdue],
+        "with a key that ends at the provider": [one for one in unknown if one.key_is_ending],
+    }
+    return [f"{least}{len(these)} {what}" for what, these in found.items() if these]
+
+
+def _begin(unknown: list[Unknown], viewer: Viewer) -> dict[str, str]:
+    """Where to begin: what only a person can settle, else what is unknown longest."""
+    if not unknown or not viewer.may("runs.view_tooloperation"):
+        return {}
+    first = next((one for one in unknown if one.needs_person_since is not None), unknown[0])
+    may_settle = viewer.may(PERMISSION)
+    return {
+        "action_url": _settle_url(first) if may_settle else _url(first),
+        "action": "Settle the first one" if may_settle else "Look at the first one",
+    }
+
+
+def _section(shown: list[Unknown], viewer: Viewer, *, more: bool) -> Section:
+    may_settle = viewer.may(PERMISSION)
+    headers = ["operation", "unknown for", "what comes next", "key at the provider"]
+    table = Table(
+        headers=[*headers, "settle"] if may_settle else headers,
+        rows=[_row(one, may_settle=may_settle) for one in shown],
+        more_url=list_url(ToolOperation, status=str(OperationStatus.UNKNOWN)) if more else "",
+        more_text=f"The oldest {MOST} are shown; see all",
+    )
+    note = (
+        "The provider is asked until a tool's objective is over; then a person is. Settle one "
+        "by hand only with evidence from the provider."
+    )
+    return Section("unknown", "May or may not have happened", table, note=note, tone="uncertain")
+
+
+def _row(one: Unknown, *, may_settle: bool) -> list[Cell]:
+    cells: list[Cell] = [
+        format_html(
+            "{} <small>{} of {}</small>",
+            link(_url(one), line(one.tool, 60)),
+            run_link(one.run_id),
+            line(one.agent, 60),
+        ),
+        _age(one),
+        _next(one),
+        _key(one),
+    ]
+    if may_settle:
+        button = '<a class="ao-button ao-small{}" href="{}">Settle<span class="ao-unseen"> {} {}</span></a>'
+        quiet = "" if one.needs_person_since else " ao-quiet"
+        name = line(one.tool, 60), one.operation_id[:11]
+        cells.append(format_html(button, quiet, _settle_url(one), *name))
+    return cells
+
+
+def _age(one: Unknown) -> Cell:
+    if one.objective is None:
+        return f"{say_length(one.age)}; its tool is not known here, and so no objective"
+    part = one.age / one.objective if one.objective else 1.0
+    words = f"{say_length(one.age)} of {say_length(one.objective)}"
+    if one.is_overdue:
+        return meter(1.0, f"{say_length(one.age)}, over its {say_length(one.objective)}", tone="danger")
+    return meter(part, words, tone="warning" if part > _MOST_OF_IT else "info")
+
+
+_MOST_OF_IT: Final = 0.75
+
+
+def _next(one: Unknown) -> Cell:
+    asked: Cell = "the provider is not asked again"
+    if one.next_asked_at is not None:
+        asked = format_html("the provider is asked {}", _moment(one.next_asked_at, one.now))
+    if one.needs_person_since is None:
+        return asked
+    person = badge("a person must settle it", "uncertain")
+    return joined(person, format_html("<small>{}</small>", asked))
+
+
+def _key(one: Unknown) -> Cell:
+    if one.key_ends_at is None:
+        return "none"
+    if one.key_ends_at <= one.now:
+        ended = badge("has ended", "danger")
+        return joined(ended, format_html("<small>a repeat would be a new effect</small>"))
+    words = f"ends in {say_length(one.key_ends_at - one.now)}"
+    return badge(words, "warning") if one.key_is_ending else words
+
+
+def _moment(at: datetime, now: datetime) -> Cell:
+    """A date of ours that has passed is a look that is about to come."""
+    return "now" if at <= now + timedelta(seconds=1) else when(at, now=now)
+
+
+def _url(one: Unknown) -> str:
+    return record_url(ToolOperation, one.operation_id)
+
+
+def _settle_url(one: Unknown) -> str:
+    return reverse("admin:runs_tooloperation_resolve", args=[one.operation_id])

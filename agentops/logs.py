@@ -1,0 +1,159 @@
+"""Log lines: one JSON object each, or text for people, on standard error.
+
+Guarantees: every line that is written while a run is held, by whichever library, carries `run_id`,
+`step` and `fence_token`, and within a call `operation_id`; a value, however hostile, ends no line,
+drives no terminal and is no key, and is cut where it is too long.
+
+Does not redact: what a tool logs is the tool's own. The kernel's lines have names, ids, numbers
+and classes of outcome (`telemetry/lines.py`).
+"""
+
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, TextIO
+
+import structlog
+from django.core.checks import CheckMessage, Error
+from structlog.types import EventDict, Processor
+
+FORMAT: Final = "AGENTOPS_LOG_FORMAT"
+LEVEL: Final = "AGENTOPS_LOG_LEVEL"
+TEXTS: Final = (FORMAT, LEVEL)
+FORMATS: Final = ("json", "console")
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+LONGEST: Final = 2_000
+LONGEST_TRACEBACK: Final = 16_000
+# Libraries that tell at INFO of each thing they do.
+CHATTY: Final = (
+    "amqp",
+    "anthropic",
+    "asyncio",
+    "celery",
+    "httpcore",
+    "httpx",
+    "httpx2",
+    "kombu",
+    "mcp",
+    "openai",
+    "opentelemetry",
+    "urllib3",
+)
+
+
+def judge(environment: Mapping[str, str]) -> list[CheckMessage]:
+    """What is wrong with the given variables."""
+    allowed = {FORMAT: FORMATS, LEVEL: LEVELS}
+    return [
+        Error(
+            f"{name} is {environment[name][:80]!r}, which there is not.",
+            hint=f"Set it to one of: {', '.join(words)}.",
+            id="agentops.E003",
+        )
+        for name, words in allowed.items()
+        if name in environment and environment[name].lower() not in words
+    ]
+
+
+def logging_config(*, form: str, level: str) -> dict[str, Any]:
+    """Django's LOGGING. A value that is none is left to the system check to say."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"lines": {"()": "agentops.logs.make_formatter", "form": form}},
+        "handlers": {"stderr": {"()": "agentops.logs.StderrHandler", "formatter": "lines"}},
+        "root": {
+            "handlers": ["stderr"],
+            "level": level if level.lower() in LEVELS else "INFO",
+        },
+        "loggers": {
+            **{name: {"level": "WARNING"} for name in CHATTY},
+            # What a client did wrong is in the answer, and in the audit.
+            "django.request": {"level": "ERROR"},
+            # The server's own handlers go: its lines come through ours, at the level it was given.
+            "uvicorn": {"handlers": [], "propagate": True},
+            "uvicorn.access": {"handlers": [], "propagate": True},
+        },
+    }
+
+
+def configure() -> None:
+    """Send the lines of structlog the way of all others."""
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_common(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def make_formatter(*, form: str) -> logging.Formatter:
+    """Of all lines, whoever wrote them."""
+    last: list[Processor] = [_for_machines, structlog.processors.JSONRenderer(default=str)]
+    if form == "console":
+        last = [
+            _for_people,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_common(),
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            *last,
+        ],
+    )
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what is standard error when a line is written, as print does."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None: ...
+
+
+def _common() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
+    ]
+
+
+def _for_machines(_: Any, __: str, said: EventDict) -> EventDict:
+    return {name: _bound(name, value) for name, value in said.items()}
+
+
+def _for_people(_: Any, __: str, said: EventDict) -> EventDict:
+    """The same, with what could drive a terminal made visible; a traceback keeps its lines."""
+    return {name: _visible(name, _bound(name, value)) for name, value in said.items()}
+
+
+def _bound(name: str, value: Any) -> Any:
+    longest = LONGEST_TRACEBACK if name in ("exception", "stack") else LONGEST
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"
+
+
+def _visible(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    kept = "\n\t" if name in ("exception", "stack") else "\t"
+    return "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in value)

@@ -1,0 +1,1 @@
+"""Pages beside a million runs: a database filled with COPY, and how long each page takes there."""
