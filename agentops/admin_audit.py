@@ -65,7 +65,8 @@ class About(OfAddress):
 class AuditEntryAdmin(ReadOnlyAdmin):
     list_display = ("what", "outcome", "about_what", "who", "shown_token", "came_by", "moment")
     list_filter = (ByDoor, OfToken, About)
-    empty = "No write yet: nothing was asked for by the API, the admin or a command."
+    empty = "No write yet: whatever is asked for by the API, the admin or a command is listed here."
+    empty_link = ("docs", "See the API")
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-id",)

@@ -81,7 +81,10 @@ class DeliveryAdmin(ReadOnlyAdmin):
     )
     record_related = ("notice",)
     ordering = ("-id",)
-    empty = "No notification yet."
+    empty = (
+        "No notification yet: one is made when a person is needed, an effect is uncertain or a run "
+        "ends. Who hears of it is said by e-mail addresses and AGENTOPS_WEBHOOK_URLS."
+    )
 
     @admin.display(description="notification")
     def notification(self, delivery: Delivery) -> Cell:

@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from agentops.models import ApiToken
@@ -42,6 +42,7 @@ GRACES: Final = {
     "604800": "for seven days",
     "0": "no longer: somebody has it who should not",
 }
+ASKS: Final = {"rotate": "New secret…", "revoke": "Revoke…"}
 # Days until the token ends; empty leaves its end as it is.
 ENDS: Final = {
     "": "as it is now",
@@ -111,13 +112,17 @@ class ApiTokenAdmin(BaseAdmin):
 
     @admin.display(description="")
     def changes(self, token: ApiToken) -> SafeString | str:
-        if _has_ended(token):
+        if token.revoked_at is not None:
             return "–"
-        return format_html(
-            '<a class="underline" href="{}">New secret…</a> '
-            '<a class="underline" href="{}">Revoke…</a>',
-            reverse("admin:agentops_apitoken_rotate", args=[token.pk]),
-            reverse("admin:agentops_apitoken_revoke", args=[token.pk]),
+        # One that expired may be given a later end, until it is revoked.
+        asks = {"revoke": "Revoke…"} if _has_ended(token) else ASKS
+        return format_html_join(
+            " ",
+            '<a class="underline" href="{}">{}</a>',
+            (
+                (reverse(f"admin:agentops_apitoken_{name}", args=[token.pk]), text)
+                for name, text in asks.items()
+            ),
         )
 
     def get_urls(self) -> list[URLPattern]:

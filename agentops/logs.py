@@ -10,7 +10,7 @@ and classes of outcome (`telemetry/lines.py`).
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, TextIO
 
 import structlog
@@ -25,21 +25,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 LONGEST: Final = 2_000
 LONGEST_TRACEBACK: Final = 16_000
-# Libraries that tell at INFO of each thing they do.
-CHATTY: Final = (
-    "amqp",
-    "anthropic",
-    "asyncio",
-    "celery",
-    "httpcore",
-    "httpx",
-    "httpx2",
-    "kombu",
-    "mcp",
-    "openai",
-    "opentelemetry",
-    "urllib3",
-)
+OURS: Final = ("agentops", "approvals", "runs", "tools")
 
 
 def judge(environment: Mapping[str, str]) -> list[CheckMessage]:
@@ -56,24 +42,25 @@ def judge(environment: Mapping[str, str]) -> list[CheckMessage]:
     ]
 
 
-def logging_config(*, form: str, level: str) -> dict[str, Any]:
-    """Django's LOGGING. A value that is none is left to the system check to say."""
+def logging_config(*, form: str, level: str, apps: Collection[str]) -> dict[str, Any]:
+    """Django's LOGGING: `level` is that of our own lines and of `apps`.
+
+    Libraries say what is wrong, and not at DEBUG what they were sent. A level that is none is left
+    to the system check to say.
+    """
+    ours = level.upper() if level.lower() in LEVELS else "INFO"
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"lines": {"()": "agentops.logs.make_formatter", "form": form}},
         "handlers": {"stderr": {"()": "agentops.logs.StderrHandler", "formatter": "lines"}},
-        "root": {
-            "handlers": ["stderr"],
-            "level": level if level.lower() in LEVELS else "INFO",
-        },
+        "root": {"handlers": ["stderr"], "level": "ERROR" if ours == "ERROR" else "WARNING"},
         "loggers": {
-            **{name: {"level": "WARNING"} for name in CHATTY},
+            **{name: {"level": ours} for name in (*OURS, *apps)},
             # What a client did wrong is in the answer, and in the audit.
             "django.request": {"level": "ERROR"},
-            # The server's own handlers go: its lines come through ours, at the level it was given.
-            "uvicorn": {"handlers": [], "propagate": True},
-            "uvicorn.access": {"handlers": [], "propagate": True},
+            # The web server's own handlers go: its lines come through ours.
+            "uvicorn": {"level": "WARNING", "handlers": [], "propagate": True},
         },
     }
 

@@ -57,8 +57,9 @@ AGENTOPS_RATE_PER_MINUTE = int(_number("AGENTOPS_RATE_PER_MINUTE", 1200))
 AGENTOPS_PAYLOAD_BYTES = 256 * 1024
 # Lines of one JSON object, or for people.
 AGENTOPS_LOG_FORMAT = _env("AGENTOPS_LOG_FORMAT", "console" if sys.stderr.isatty() else "json")
-AGENTOPS_LOG_LEVEL = _env("AGENTOPS_LOG_LEVEL", "info").upper()
-LOGGING = logging_config(form=AGENTOPS_LOG_FORMAT.lower(), level=AGENTOPS_LOG_LEVEL)
+LOGGING = logging_config(
+    form=AGENTOPS_LOG_FORMAT.lower(), level=_env("AGENTOPS_LOG_LEVEL", "info"), apps=AGENTOPS_APPS
+)
 # The rest of the standard OTEL_… variables are the SDK's own to read.
 OTEL_IS_ON = is_asked_for(os.environ)
 PORT = int(_number("PORT", 8000))
@@ -333,10 +334,18 @@ UNFOLD: dict[str, Any] = {
     "SITE_URL": None,
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": False,
+    "DASHBOARD_CALLBACK": "agentops.desk.show_desk",
     "SIDEBAR": {"navigation": "agentops.sidebar.navigation"},
     # The theme writes its colours into every page, which the policy refuses; ours are a file. A
     # dictionary would only be merged into the theme's own.
     "COLORS": lambda request: {},
+    "SITE_FAVICONS": [
+        {
+            "rel": "icon",
+            "type": "image/svg+xml",
+            "href": lambda request: static("agentops/icon.svg"),
+        }
+    ],
     "STYLES": [lambda request: static("agentops/theme.css")],
     "SCRIPTS": [lambda request: static("agentops/keyboard.js")],
 }

@@ -76,8 +76,8 @@ class Agent:
     `priority` orders its runs among each other (-100 to 100, higher first). After
     `repeats_allowed` equal calls with equal answers in a row a run is paused. `llm_limits` are
     kept before the decider is asked. `output` is the model that a final result fits, whoever
-    decides. `constraints` are sentences that every context and every handoff carries whole. `objectives`
-    are what its runs are held against in reports.
+    decides. `constraints` are sentences that every context and every handoff carries whole.
+    `objectives` are what its runs are held against in reports.
     """
 
     name: str

@@ -40,9 +40,10 @@ class SloView(KernelView):
     def get(self, request: Request) -> Response:
         """Show service levels over a window, with their objectives and error budgets."""
         query = Query(request, known=("window", "by", "agent", "tool"))
+        window = query.text("window")
         return answer(
             build_report(
-                window=query.text("window") or windows.DEFAULT,
+                window=windows.DEFAULT if window is None else window,
                 by=query.text("by"),
                 agent=query.text("agent"),
                 tool=query.text("tool"),

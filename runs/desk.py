@@ -8,6 +8,7 @@ declaration; of a tool that is not registered here there is none.
 Does not say who may see what, and links to nothing: the page does. Changes nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -19,6 +20,7 @@ from django.db import connection
 from runs.concurrency import FREE, fetch_by_index
 from runs.lease import lease_seconds
 from runs.turns import PAIRS
+from runs.versions import ALIVE_LEASES
 from tools.registry import all_tools
 
 # Beyond this many of one kind the exact number helps nobody.
@@ -78,6 +80,24 @@ class UnknownOfTool:
 
 
 @dataclass(frozen=True)
+class Uncertain:
+    """All unknown operations: how many there are, in how many runs, and the oldest of them."""
+
+    runs: int
+    operations: int
+    oldest: Sequence[Unknown]
+
+
+@dataclass(frozen=True)
+class Headlines:
+    """Runs with an uncertain effect, and what is open of signatures and questions."""
+
+    uncertain: int
+    approvals: int
+    questions: int
+
+
+@dataclass(frozen=True)
 class Waiting:
     """So many wait for people, the first of them since so long; 0 where none does."""
 
@@ -109,16 +129,11 @@ class Paused:
 
 @dataclass(frozen=True)
 class Due:
-    """So many runs are due and held by nobody, the first of them since so long."""
+    """So many runs are due and held by nobody, the first of them since so long; and the workers
+    that take runs up: seen lately, or not, so that they may have vanished."""
 
     count: int
     oldest_seconds: float
-
-
-@dataclass(frozen=True)
-class Workers:
-    """Those that were seen within a lease, and those that were not and may have vanished."""
-
     alive: int
     silent: int
 
@@ -131,15 +146,26 @@ class SweepAge:
     seconds: float
 
 
+def count_headlines(*, most: int = MOST_COUNTED) -> Headlines:
+    """What everybody is told on every page, each counted up to so many."""
+    [counts] = _fetch(_HEADLINES, {"counted": most})
+    return Headlines(*counts)
+
+
 def count_uncertain() -> int:
-    """The headline: runs with an external effect that may or may not have happened."""
-    [(count,)] = _fetch(_COUNT_UNCERTAIN, {"most": MOST_COUNTED})
-    return int(count)
+    """Runs with an external effect that may or may not have happened."""
+    return count_headlines().uncertain
 
 
-def find_unknown(*, most: int) -> list[Unknown]:
-    """Those that are unknown longest, at most so many."""
-    return [Unknown(*row) for row in _fetch(_UNKNOWN, _promises() | {"most": most})]
+def read_uncertain(*, most: int) -> Uncertain:
+    """Those that are unknown longest, at most so many, and how many runs all of them belong to."""
+    bounds = {"most": most, "counted": MOST_COUNTED}
+    rows = _fetch(_UNKNOWN, _promises() | bounds)
+    return Uncertain(
+        runs=rows[0][-2] if rows else 0,
+        operations=rows[0][-1] if rows else 0,
+        oldest=[Unknown(*row[:-2]) for row in rows],
+    )
 
 
 def count_unknown() -> list[UnknownOfTool]:
@@ -166,15 +192,10 @@ def find_paused(*, most: int) -> list[Paused]:
 
 
 def count_due() -> Due:
-    """The runs that a worker could take now."""
-    [(count, seconds)] = _fetch(_DUE, {"most": MOST_COUNTED})
-    return Due(int(count), seconds)
-
-
-def count_workers() -> Workers:
-    """The worker processes that are not known to have ended."""
-    [(alive, silent)] = _fetch(_WORKERS, {"lease": lease_seconds()})
-    return Workers(alive, silent)
+    """The runs that a worker could take now, and the workers that are not known to have ended."""
+    lately = ALIVE_LEASES * lease_seconds()
+    [due] = _fetch(_DUE, {"most": MOST_COUNTED, "lately": lately})
+    return Due(*due)
 
 
 def read_sweeps() -> list[SweepAge]:
@@ -198,11 +219,18 @@ def _promises() -> dict[str, Any]:
 
 _SECONDS: Final = "EXTRACT(EPOCH FROM statement_timestamp() - {since})::float8"
 
-_COUNT_UNCERTAIN: Final = """
-    SELECT count(DISTINCT run_id) FROM (
-        SELECT run_id FROM runs_tooloperation WHERE status = 'UNKNOWN'
-        ORDER BY unknown_since LIMIT %(most)s) AS one
+_FIRST_UNKNOWN: Final = """
+    (SELECT run_id FROM runs_tooloperation WHERE status = 'UNKNOWN'
+     ORDER BY unknown_since LIMIT %(counted)s) AS first
 """
+
+_HEADLINES: Final = f"""
+    SELECT (SELECT count(DISTINCT run_id) FROM {_FIRST_UNKNOWN}),
+           (SELECT count(*) FROM (SELECT FROM runs_approval WHERE status = 'pending'
+                                  ORDER BY approve_by LIMIT %(counted)s) AS first),
+           (SELECT count(*) FROM (SELECT FROM runs_question WHERE status = 'open'
+                                  ORDER BY asked_at, id LIMIT %(counted)s) AS first)
+"""  # noqa: S608  ours
 
 _PROMISED: Final = """
     LEFT JOIN unnest(%(tools)s::text[], %(objectives)s::interval[], %(warnings)s::interval[])
@@ -213,11 +241,15 @@ _KEY_IS_ENDING: Final = """
 """
 
 _UNKNOWN: Final = f"""
-    SELECT one.id, run_id, run.agent, tool, unknown_since, statement_timestamp(), objective,
-           next_reconcile_at, needs_person_since, key_expires_at, {_KEY_IS_ENDING}
+    SELECT one.id, run_id, run.agent, tool, unknown_since, statement_timestamp(),
+           promised.objective,
+           next_reconcile_at, needs_person_since, key_expires_at, {_KEY_IS_ENDING},
+           counted.runs, counted.operations
     FROM (SELECT * FROM runs_tooloperation WHERE status = 'UNKNOWN'
           ORDER BY unknown_since, id LIMIT %(most)s) AS one
-    JOIN runs_agentrun run ON run.id = run_id {_PROMISED}
+    JOIN runs_agentrun run ON run.id = run_id
+    CROSS JOIN (SELECT count(DISTINCT run_id) AS runs, count(*) AS operations
+                FROM {_FIRST_UNKNOWN}) AS counted {_PROMISED}
     ORDER BY unknown_since, one.id
 """  # noqa: S608  ours
 
@@ -283,9 +315,17 @@ _PAUSED: Final = """
     WHERE paused_at IS NOT NULL AND finished_at IS NULL ORDER BY paused_at, id LIMIT %(most)s
 """
 
+# A web process that carries calls out has a row too, and no release: it takes nothing else up.
+_WORKERS: Final = (
+    "SELECT count(*) FROM runs_worker WHERE ended_at IS NULL AND release_id IS NOT NULL"
+)
+_SEEN: Final = "statement_timestamp() - make_interval(secs => %(lately)s::float8)"
+
 _DUE: Final = f"""{PAIRS}
-    SELECT COALESCE(sum(due.count), 0),
-           COALESCE({_SECONDS.format(since="min(due.first)")}, 0)
+    SELECT COALESCE(sum(due.count), 0)::int,
+           COALESCE({_SECONDS.format(since="min(due.first)")}, 0),
+           ({_WORKERS} AND last_seen_at > {_SEEN}),
+           ({_WORKERS} AND last_seen_at <= {_SEEN})
     FROM pair, LATERAL (
         SELECT count(*) AS count, min(wake_at) AS first FROM (
             SELECT wake_at FROM runs_agentrun
@@ -293,13 +333,6 @@ _DUE: Final = f"""{PAIRS}
               AND wake_at <= statement_timestamp() AND {FREE}
             ORDER BY wake_at, id LIMIT %(most)s) AS one) AS due
 """  # noqa: S608  ours
-
-_WORKERS: Final = """
-    SELECT count(*) FILTER (WHERE NOT is_silent), count(*) FILTER (WHERE is_silent)
-    FROM (SELECT last_seen_at < statement_timestamp() - make_interval(secs => %(lease)s)
-                 AS is_silent
-          FROM runs_worker WHERE ended_at IS NULL) AS one
-"""
 
 _SWEEPS: Final = f"""
     SELECT name, {_SECONDS.format(since="last_run_at")} FROM runs_sweep ORDER BY last_run_at, name

@@ -50,16 +50,19 @@ SWEEPS: Final = (delegation.tell_untold_once, sweeps.run_once, sweeps.run_watche
 
 
 @shared_task(name="runs.advance_run")
-def advance_run(run_id: str) -> None:
-    """Give this run's turn: one due run is driven until it waits, ends or its slice is used."""
-    _advance(run_id)
+def advance_run(run_id: str) -> str | None:
+    """Give this run's turn: one due run is driven until it waits, ends or its slice is used.
+
+    Which one is the value, for Flower: no backend keeps it.
+    """
+    return _advance(run_id)
 
 
 @shared_task(name="runs.reconcile_operation")
-def reconcile_operation(operation_id: str) -> None:
+def reconcile_operation(operation_id: str) -> str | None:
     """The same, for a run with an operation whose outcome is unknown."""
     run_id = ToolOperation.objects.values_list("run_id", flat=True).get(id=operation_id)
-    _advance(str(run_id))
+    return _advance(str(run_id))
 
 
 @shared_task(name="runs.watch_operation")
@@ -93,15 +96,16 @@ def roll_up() -> None:
     rolling.run_once()
 
 
-def _advance(run_id: str) -> None:
+def _advance(run_id: str) -> str | None:
     with workers.at_work() as owner:
         if owner is None:
-            return
-        turns.take_turn(hinted=UUID(run_id), owner=owner)
+            return None
+        driven = turns.take_turn(hinted=UUID(run_id), owner=owner).run_id
     if abandoned() > MOST_ABANDONED:
         # Threads cannot be ended, processes can: give the leases back and make room.
         log.error("worker_ends", abandoned=abandoned())
         _end_process()
+    return str(driven) if driven is not None else None
 
 
 def _end_process() -> None:

@@ -95,12 +95,15 @@ def read_newest(
         subject.handoffs(),
     )
     counts = count_rows(*(rows.values("pk") for rows in kinds), all_moments(subject))
+    subject.absent = frozenset(
+        name for name, count in zip(_NUMBERED, counts, strict=False) if not count
+    )
     end = _Place(
         back=True,
         seq=sum(counts),
         version=FAR,
         # Nothing comes before 0: a kind of which there is no row is not looked for.
-        **{name: FAR if count else 0 for name, count in zip(_NUMBERED, counts, strict=False)},
+        **{name: 0 if name in subject.absent else FAR for name in _NUMBERED},
         moment=FAR_MOMENT if counts[-1] else None,
     )
     page = _read_back(subject, end, size)

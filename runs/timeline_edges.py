@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from runs.models import AgentRun, ModelDecision, Transition, Wait
+from runs.models import AgentRun, ModelDecision, Step, Transition, Wait
 from runs.state import RunEvent
 from runs.timeline_subject import Subject
 from tools.redaction import redact, scrub
@@ -33,15 +33,14 @@ def look_up_facts(subject: Subject, edges: Sequence[Transition]) -> RunFacts:
     decided = [edge.step_number for edge in own if edge.event == RunEvent.RECORD_DECISION]
     waited = [edge.step_number for edge in own if edge.event in _OF_WAITS]
     created = any(edge.event == RunEvent.CREATE for edge in own)
-    decisions = ModelDecision.objects.filter(
-        step__run_id=subject.run_id, step__number__in=decided
-    ).select_related("step")
-    waits = Wait.objects.filter(run_id=subject.run_id, step_number__in=waited) if waited else ()
+    told = {*decided, *waited}
+    steps = Step.objects.filter(run_id=subject.run_id, number__in=told).defer("decision__body")
+    found = list(steps.select_related("decision", "wait")) if told else []
     return RunFacts(
-        decisions={one.step.number: one for one in decisions.defer("body")},
-        waits={one.step_number: one for one in waits},
-        run=subject.run if created or waits else None,
-        hidden=subject.hidden if waits else frozenset(),
+        decisions={one.number: one.decision for one in found if hasattr(one, "decision")},
+        waits={one.number: one.wait for one in found if hasattr(one, "wait")},
+        run=subject.run if created or waited else None,
+        hidden=subject.hidden if waited else frozenset(),
     )
 
 

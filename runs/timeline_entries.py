@@ -57,7 +57,7 @@ def describe(subject: Subject, rows: Sequence[Row], *, first: int) -> list[Timel
     around = _look_around(subject, rows)
     moments = describe_moments(subject, [row for row in rows if isinstance(row, Moment)])
     written = [row for row in rows if isinstance(row, LlmRow)]
-    of_llms = iter(describe_llm_rows(subject, written, around.attempts))
+    of_llms = iter(describe_llm_rows(subject, written))
 
     def entry_of(row: Row) -> TimelineEntry:
         match row:
@@ -83,24 +83,30 @@ def _look_around(subject: Subject, rows: Sequence[Row]) -> _Around:
     recorded = [row for row in rows if isinstance(row, _Recorded)]
     named = {row.operation_id for row in recorded if row.operation_id is not None}
     operations = ToolOperation.objects.defer("result").in_bulk(list(named))
-    held = {
-        *(
-            (operations[row.operation_id].step_number, row.fence_token)
-            for row in rows
-            if isinstance(row, ToolObservation)
-        ),
-        *((row.step.number, row.fence_token) for row in rows if isinstance(row, LlmRequest)),
-    }
+    subject.look_up_holders({_held_at(row, operations) for row in rows} - {(0, 0)})
     edges = [row for row in recorded if isinstance(row, Transition)]
     return _Around(
         operations=operations,
-        attempts=subject.attempts(
-            steps={step for step, _ in held}, tokens={token for _, token in held}
-        ),
+        attempts=subject.held,
         speakers=_speakers(subject, recorded),
         approvals=_approvals(operations.values()),
         run=look_up_facts(subject, edges),
     )
+
+
+def _held_at(row: Row, operations: Mapping[str, ToolOperation]) -> tuple[int, int]:
+    """The step and the token that a row speaks about; zeros for one that is about no attempt."""
+    match row:
+        case Transition():
+            return (row.step_number, row.fence_token)
+        case ToolObservation():
+            return (operations[row.operation_id].step_number, row.fence_token)
+        case LlmRequest():
+            return (row.step.number, row.fence_token)
+        case Incident() | Handoff() | Moment():
+            return (0, 0)
+        case _ as never:
+            assert_never(never)
 
 
 def _approvals(operations: Iterable[ToolOperation]) -> dict[str, list[Approval]]:

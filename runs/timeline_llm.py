@@ -6,7 +6,7 @@ that has none of them; what an llm wrote is shown without the values of sensitiv
 Does not order them; `timeline.py` does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from runs.handoffs import BY_ROWS
@@ -26,28 +26,21 @@ from tools.redaction import bound_text
 LlmRow: TypeAlias = LlmRequest | Handoff
 
 
-# By step and token: who held the run when an llm was asked.
-Attempts: TypeAlias = Mapping[tuple[int, int], StepAttempt]
-
-
-def describe_llm_rows(
-    subject: Subject, rows: Sequence[LlmRow], attempts: Attempts
-) -> list[TimelineEntry]:
-    """Their entries, in the given order, numbered by the caller."""
+def describe_llm_rows(subject: Subject, rows: Sequence[LlmRow]) -> list[TimelineEntry]:
+    """Their entries, in the given order, numbered by the caller, who looked up the holders."""
     if not rows:
         return []
     steps = {row.step.number for row in rows if isinstance(row, LlmRequest)}
     secrets = load_secrets(subject.run, steps=steps, names=subject.hidden)
     return [
-        _of_request(row, attempts, secrets)
+        _of_request(row, subject.held.get((row.step.number, row.fence_token)), secrets)
         if isinstance(row, LlmRequest)
         else _of_handoff(row, secrets)
         for row in rows
     ]
 
 
-def _of_request(row: LlmRequest, attempts: Attempts, secrets: Secrets) -> TimelineEntry:
-    attempt = attempts.get((row.step.number, row.fence_token))
+def _of_request(row: LlmRequest, attempt: StepAttempt | None, secrets: Secrets) -> TimelineEntry:
     facts = facts_of_request(row, secrets)
     purpose = LlmRequest.Purpose(row.purpose).label
     said = f"{purpose}, from {row.llm}. {say_outcome(row)}; {say_figures(row)}"

@@ -111,7 +111,8 @@ def tell(
             chapters.append(Chapter(step, again=step in told))
         scenes = chapters[-1].scenes
         if not scenes or scenes[-1].operation_id != entry.operation_id:
-            scenes.append(Scene(entry.operation_id, again=entry.operation_id in told))
+            again = entry.operation_id is not None and entry.operation_id in told
+            scenes.append(Scene(entry.operation_id, again=again))
         scenes[-1].lines.append(line)
         told |= {step, entry.operation_id}
     return chapters

@@ -40,6 +40,10 @@ class Subject:
         self._step = None if operation is None else operation.step_number
         if run is not None:
             self.run = run
+        # By step and token: who held the run at what the entries that were described tell.
+        self.held: dict[tuple[int, int], StepAttempt] = {}
+        # Kinds of rows that are known to be absent; every other may be there.
+        self.absent: frozenset[str] = frozenset()
 
     @cached_property
     def run(self) -> AgentRun:
@@ -77,14 +81,14 @@ class Subject:
         handoffs = Handoff.objects.filter(run_id=self.run_id)
         return handoffs if self.operation_id is None else handoffs.none()
 
-    def attempts(
-        self, *, steps: Collection[int], tokens: Collection[int]
-    ) -> dict[tuple[int, int], StepAttempt]:
-        """By step and token: who held the run then."""
+    def look_up_holders(self, places: Collection[tuple[int, int]]) -> None:
+        """Read who held the run at these steps under these tokens, into `held`."""
         found = StepAttempt.objects.filter(
-            step__run_id=self.run_id, step__number__in=steps, fence_token__in=tokens
+            step__run_id=self.run_id,
+            step__number__in={step for step, _ in places},
+            fence_token__in={token for _, token in places},
         ).select_related("step")
-        return {(one.step.number, one.fence_token): one for one in found}
+        self.held = {(one.step.number, one.fence_token): one for one in found}
 
 
 def count_rows(*kinds: QuerySet[Any]) -> list[int]:

@@ -12,10 +12,10 @@ from agentops.desk.shapes import ROWS, Figure, Section, Viewer, say_count, say_s
 from agentops.health import LEAST_SWEEP_AGE, SWEEPS, SWEEPS_MISSED
 from runs.admin.readonly import Cell, Table
 from runs.admin.show import Tone, line, link, list_url, run_badge, run_link, visible
-from runs.desk import Due, SweepAge, Workers, count_due, count_workers, read_sweeps
+from runs.desk import Due, SweepAge, count_due, read_sweeps
 from runs.models import AgentRun, Definition, Worker
 from runs.state import RunState
-from runs.stuck import Stuck, count_stuck, find_stuck
+from runs.stuck import Stuck, find_stuck
 from runs.unserved import Unserved, find_unserved
 
 # A run that is due is told of every second or so; one that waits longer is not heard of.
@@ -27,15 +27,14 @@ def describe_stuck(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
     if not viewer.may("runs.view_agentrun"):
         return [], []
     found = find_stuck(most=ROWS + 1)
-    count = len(found) if len(found) <= ROWS else sum(count_stuck().values())
-    figure = Figure(say_count(count), "stuck", "#stuck", "danger" if count else "neutral")
+    count = str(len(found)) if len(found) <= ROWS else f"{ROWS}+"
+    figure = Figure(count, "stuck", "#stuck", "danger" if found else "neutral")
     if not found:
         well = "No run is stuck: each has somebody who is due to move it on."
         return [figure], [Section("stuck", "Stuck runs", well=well)]
     table = Table(["run", "state", "why"], [_stuck_row(one) for one in found[:ROWS]])
     note = (
-        f"{say_count(count)} in all. To pause a run and resume it has a worker look at it again; "
-        "its page says what is there."
+        "To pause a run and resume it has a worker look at it again; its page says what is there."
     )
     return [figure], [Section("stuck", "Stuck runs", table, note=note, tone="danger")]
 
@@ -55,19 +54,28 @@ def describe_unserved(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
         return [], []
     found = find_unserved()
     count = sum(one.runs for one in found)
-    figure = Figure(say_count(count), "served by nobody", "#unserved", "danger" if count else "neutral")
+    figure = Figure(
+        say_count(count), "served by nobody", "#unserved", "danger" if count else "neutral"
+    )
     if not found:
         well = "Every active run is served by a living worker."
         return [figure], [Section("unserved", "Runs that nobody serves", well=well)]
     table = Table(
-        ["agent", "version", "runs", "what is missing"], [_unserved_row(one) for one in found[:ROWS]]
+        ["agent", "version", "runs", "what is missing"],
+        [_unserved_row(one) for one in found[:ROWS]],
     )
     note = "Start a worker with the code that serves them, or with the tool."
-    return [figure], [Section("unserved", "Runs that nobody serves", table, note=note, tone="danger")]
+    return [figure], [
+        Section("unserved", "Runs that nobody serves", table, note=note, tone="danger")
+    ]
 
 
 def _unserved_row(one: Unserved) -> list[Cell]:
-    missing = f"a worker with the tool {visible(one.tool)[:60]}" if one.tool else "a worker of this version"
+    missing = (
+        f"a worker with the tool {visible(one.tool)[:60]}"
+        if one.tool
+        else "a worker of this version"
+    )
     version: Cell = "none"
     if one.version:
         version = link(list_url(Definition, q=one.version), line(one.version, 20))
@@ -83,13 +91,13 @@ def describe_workers(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
     """Who works, what is due, and whether sweeps run."""
     if not viewer.may("runs.view_worker"):
         return [], []
-    workers, due, sweeps = count_workers(), count_due(), read_sweeps()
+    due, sweeps = count_due(), read_sweeps()
     figures = [
         Figure(
-            say_count(workers.alive),
-            "worker alive" if workers.alive == 1 else "workers alive",
+            say_count(due.alive),
+            "worker alive" if due.alive == 1 else "workers alive",
             list_url(Worker),
-            "neutral" if workers.alive else "danger",
+            "neutral" if due.alive else "danger",
         ),
         Figure(
             say_count(due.count),
@@ -98,10 +106,12 @@ def describe_workers(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
             "danger" if is_late(due) else "neutral",
         ),
     ]
-    rows = [_workers_row(workers), _due_row(due), *(_sweep_row(one) for one in sweeps)]
+    rows = [_workers_row(due), _due_row(due), *(_sweep_row(one) for one in sweeps)]
     table = Table(["what", "how it stands"], rows)
     note = "" if sweeps else "No sweep has run yet: start the stack with manage.py up."
-    return figures, [Section("workers", "Workers and sweeps", table, note=note)]
+    is_well = due.alive and sweeps and not is_late(due) and not any(map(is_old, sweeps))
+    tone: Tone = "neutral" if is_well else "danger"
+    return figures, [Section("workers", "Workers and sweeps", table, note=note, tone=tone)]
 
 
 def is_late(due: Due) -> bool:
@@ -109,21 +119,27 @@ def is_late(due: Due) -> bool:
     return due.oldest_seconds > PROMPT_SECONDS
 
 
-def _workers_row(workers: Workers) -> list[Cell]:
-    silent = f", {workers.silent} not seen for a lease" if workers.silent else ""
-    tone: Tone = "danger" if not workers.alive else "warning" if workers.silent else "neutral"
-    return [link(list_url(Worker), "workers"), tagged(f"{workers.alive} alive{silent}", tone)]
+def is_old(one: SweepAge) -> bool:
+    """Whether a sweep that nothing goes on without has missed its turns."""
+    allowed = max(LEAST_SWEEP_AGE, SWEEPS_MISSED * settings.SWEEP_EVERY).total_seconds()
+    return one.name in SWEEPS and one.seconds > allowed
+
+
+def _workers_row(due: Due) -> list[Cell]:
+    silent = f", {due.silent} not seen lately" if due.silent else ""
+    tone: Tone = "danger" if not due.alive else "warning" if due.silent else "neutral"
+    return [link(list_url(Worker), "workers"), tagged(f"{due.alive} alive{silent}", tone)]
 
 
 def _due_row(due: Due) -> list[Cell]:
     if not due.count:
-        return ["due runs", "all that is due is held by a worker"]
-    words = f"{say_count(due.count)} wait for a worker, the first for {say_seconds(due.oldest_seconds)}"
+        return ["due runs", "none waits for a worker"]
+    words = (
+        f"{say_count(due.count)} wait for a worker, the first for {say_seconds(due.oldest_seconds)}"
+    )
     return ["due runs", tagged(words, "danger" if is_late(due) else "neutral")]
 
 
 def _sweep_row(one: SweepAge) -> list[Cell]:
-    allowed = max(LEAST_SWEEP_AGE, SWEEPS_MISSED * settings.SWEEP_EVERY).total_seconds()
-    is_old = one.name in SWEEPS and one.seconds > allowed
     words = f"ran {say_seconds(one.seconds)} ago"
-    return [f"sweep: {line(one.name, 40)}", tagged(words, "danger" if is_old else "neutral")]
+    return [f"sweep: {line(one.name, 40)}", tagged(words, "danger" if is_old(one) else "neutral")]

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from agentops.desk.shapes import ROWS, Figure, Section, Viewer, say_count, say_seconds
 from runs.admin.readonly import Cell, Table
 from runs.admin.show import NOTHING, badge, line, link, list_url, quote, run_link, when
-from runs.desk import OfGroup, Waiting, What, count_by_group, find_paused
+from runs.desk import OfGroup, Waiting, What, count_by_group, count_waiting, find_paused
 from runs.models import ToolOperation
 from runs.state import OperationStatus
 
@@ -26,13 +26,13 @@ SEES: Final[Mapping[What, tuple[str, ...]]] = {
 _GROUPS: Final = 12
 
 
-def describe_waiting(
-    viewer: Viewer, waiting: Mapping[What, Waiting]
-) -> tuple[list[Figure], list[Section]]:
+def describe_waiting(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
     """How much waits for people, and for whom it does."""
-    seen = {what: waiting[what] for what in What if viewer.may(*SEES[what])}
-    if not seen:
+    may_see = [what for what in What if viewer.may(*SEES[what])]
+    if not may_see:
         return [], []
+    waiting = count_waiting()
+    seen = {what: waiting[what] for what in may_see}
     count = sum(one.count for one in seen.values())
     figure = Figure(
         say_count(count),
@@ -71,7 +71,9 @@ def _row(what: str, url: str, whom: str, one: Waiting) -> list[Cell]:
 
 def _row_of(one: OfGroup) -> list[Cell]:
     if one.what is What.APPROVAL:
-        what = link(reverse("admin:runs_approval_changelist", query={"show": "pending"}), "a signature")
+        what = link(
+            reverse("admin:runs_approval_changelist", query={"show": "pending"}), "a signature"
+        )
         anybody = "whoever may sign"
     else:
         what = link(reverse("admin:runs_question_changelist", query={"show": "open"}), "an answer")

@@ -5,6 +5,7 @@ tool's objective, or whose key is about to end at the provider, is marked so; wh
 is led to the page that does.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -12,11 +13,11 @@ from typing import Final
 from django.urls import reverse
 from django.utils.html import format_html
 
-from agentops.desk.shapes import ROWS, Section, Viewer, joined, meter, say_count, say_length
+from agentops.desk.shapes import Section, Viewer, joined, meter, say_count, say_length
 from runs.admin.readonly import Cell, Table
 from runs.admin.resolve import PERMISSION
 from runs.admin.show import badge, line, link, list_url, record_url, run_link, when
-from runs.desk import MOST_COUNTED, Unknown, count_uncertain, find_unknown
+from runs.desk import Uncertain, Unknown, read_uncertain
 from runs.models import AgentRun, ToolOperation
 from runs.state import OperationStatus
 
@@ -39,40 +40,42 @@ class Headline:
 
 def describe_uncertain(viewer: Viewer) -> tuple[Headline, list[Section]]:
     """The headline, and the operations behind it, for whoever may see operations."""
-    unknown = find_unknown(most=MOST + 1)
-    runs = len({one.run_id for one in unknown}) if len(unknown) <= MOST else count_uncertain()
-    shown = unknown[:MOST]
+    found = read_uncertain(most=MOST)
     headline = Headline(
-        number=say_count(runs),
-        is_none=runs == 0,
-        text=_headline(runs),
-        presses=_presses(unknown, is_all=len(unknown) <= MOST),
-        url=list_url(AgentRun, effect="uncertain"),
-        **_begin(unknown, viewer),
+        number=say_count(found.runs),
+        is_none=found.runs == 0,
+        text=_headline(found.runs),
+        presses=_presses(found),
+        url=_list_url(viewer),
+        **_begin(found.oldest, viewer),
     )
-    if not viewer.may("runs.view_tooloperation") or not shown:
+    if not viewer.may("runs.view_tooloperation") or not found.oldest:
         return headline, []
-    return headline, [_section(shown, viewer, more=len(unknown) > MOST)]
+    return headline, [_section(found, viewer)]
+
+
+def _list_url(viewer: Viewer) -> str:
+    if viewer.may("runs.view_agentrun"):
+        return list_url(AgentRun, effect="uncertain")
+    return list_url(ToolOperation, status=str(OperationStatus.UNKNOWN))
 
 
 def _headline(runs: int) -> str:
-    if runs == 0:
-        return "No run has an uncertain effect"
     return "run has an uncertain effect" if runs == 1 else "runs have an uncertain effect"
 
 
-def _presses(unknown: list[Unknown], *, is_all: bool) -> list[str]:
+def _presses(found: Uncertain) -> list[str]:
     """What about them cannot wait. Of more than are listed, that much at least."""
-    least = "" if is_all else "at least "
-    found = {
-        "for a person to settle": [one for one in unknown if one.needs_person_since is not None],
-        "over the objective": [one for one in unknown if one.is_overdue],
-        "with a key that ends at the provider": [one for one in unknown if one.key_is_ending],
+    least = "" if found.operations == len(found.oldest) else "at least "
+    counts = {
+        "for a person to settle": sum(bool(one.needs_person_since) for one in found.oldest),
+        "over the objective": sum(one.is_overdue for one in found.oldest),
+        "with a key that ends soon, or has": sum(one.key_is_ending for one in found.oldest),
     }
-    return [f"{least}{len(these)} {what}" for what, these in found.items() if these]
+    return [f"{least}{count} {what}" for what, count in counts.items() if count]
 
 
-def _begin(unknown: list[Unknown], viewer: Viewer) -> dict[str, str]:
+def _begin(unknown: Sequence[Unknown], viewer: Viewer) -> dict[str, str]:
     """Where to begin: what only a person can settle, else what is unknown longest."""
     if not unknown or not viewer.may("runs.view_tooloperation"):
         return {}
@@ -84,14 +87,15 @@ def _begin(unknown: list[Unknown], viewer: Viewer) -> dict[str, str]:
     }
 
 
-def _section(shown: list[Unknown], viewer: Viewer, *, more: bool) -> Section:
+def _section(found: Uncertain, viewer: Viewer) -> Section:
+    more = found.operations - len(found.oldest)
     may_settle = viewer.may(PERMISSION)
     headers = ["operation", "unknown for", "what comes next", "key at the provider"]
     table = Table(
         headers=[*headers, "settle"] if may_settle else headers,
-        rows=[_row(one, may_settle=may_settle) for one in shown],
+        rows=[_row(one, may_settle=may_settle) for one in found.oldest],
         more_url=list_url(ToolOperation, status=str(OperationStatus.UNKNOWN)) if more else "",
-        more_text=f"The oldest {MOST} are shown; see all",
+        more_text=f"{say_count(more)} more are unknown; see all",
     )
     note = (
         "The provider is asked until a tool's objective is over; then a person is. Settle one "
@@ -113,11 +117,18 @@ def _row(one: Unknown, *, may_settle: bool) -> list[Cell]:
         _key(one),
     ]
     if may_settle:
-        button = '<a class="ao-button ao-small{}" href="{}">Settle<span class="ao-unseen"> {} {}</span></a>'
-        quiet = "" if one.needs_person_since else " ao-quiet"
-        name = line(one.tool, 60), one.operation_id[:11]
-        cells.append(format_html(button, quiet, _settle_url(one), *name))
+        cells.append(_settle_button(one))
     return cells
+
+
+def _settle_button(one: Unknown) -> Cell:
+    return format_html(
+        '<a class="ao-button ao-small{}" href="{}">Settle<span class="ao-unseen"> {} {}</span></a>',
+        "" if one.needs_person_since else " ao-quiet",
+        _settle_url(one),
+        line(one.tool, 60),
+        one.operation_id[:11],
+    )
 
 
 def _age(one: Unknown) -> Cell:
@@ -126,7 +137,9 @@ def _age(one: Unknown) -> Cell:
     part = one.age / one.objective if one.objective else 1.0
     words = f"{say_length(one.age)} of {say_length(one.objective)}"
     if one.is_overdue:
-        return meter(1.0, f"{say_length(one.age)}, over its {say_length(one.objective)}", tone="danger")
+        return meter(
+            1.0, f"{say_length(one.age)}, over its {say_length(one.objective)}", tone="danger"
+        )
     return meter(part, words, tone="warning" if part > _MOST_OF_IT else "info")
 
 

@@ -80,13 +80,14 @@ def _group(sums: Iterable[Sum]) -> Mapping[Measure, Series]:
 
 
 def _begin(measure: Measure) -> Series:
+    """A series for each agent and tool, and the one of names that nobody declared."""
     if measure in DISTRIBUTIONS:
         return {}
     if measure in OF_RUNS:
         return {(agent.name,): [] for agent in all_agents()}
     if measure in OF_PROVIDERS:
-        return {("", spec.name): [] for spec in all_tools()}
-    return {(agent.name, tool): [] for agent in all_agents() for tool in agent.allowed_tools}
+        return {("", tool): [] for tool in ("", *(spec.name for spec in all_tools()))}
+    return {(agent.name, tool): [] for agent in all_agents() for tool in ("", *agent.allowed_tools)}
 
 
 def _labels(measure: Measure) -> tuple[str, ...]:

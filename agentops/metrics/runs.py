@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from agentops.metrics.families import gauge, gauges
 from runs import desk
 from runs.agents import all_agents
+from runs.concurrency import HELD, fetch_by_index
 from runs.stuck import count_stuck
 from runs.unserved import find_unserved
 
@@ -38,6 +39,7 @@ def read() -> Iterator[Metric]:
         label="why",
         values=count_stuck(),
     )
+    yield gauge("runs_held", "Runs that a process holds under a lease now.", _count_held())
     due = desk.count_due()
     yield gauge("runs_due", "Runs that a worker could take now.", due.count)
     yield gauge(
@@ -47,6 +49,7 @@ def read() -> Iterator[Metric]:
     )
 
 
+_HELD: Final = f"SELECT COALESCE(sum(held), 0)::int FROM ({HELD}) AS by_agent"  # noqa: S608  ours
 _ACTIVE: Final = """
     SELECT agent, count(*) FROM runs_agentrun WHERE finished_at IS NULL GROUP BY agent
 """
@@ -57,6 +60,12 @@ def _count_active() -> dict[str, float]:
     with connection.cursor() as cursor:
         cursor.execute(_ACTIVE)
         return dict.fromkeys([agent.name for agent in all_agents()], 0) | dict(cursor.fetchall())
+
+
+def _count_held() -> int:
+    with connection.cursor() as cursor:
+        [(count,)] = fetch_by_index(cursor, _HELD, {})
+    return int(count)
 
 
 def _count_unserved(active: Mapping[str, float]) -> dict[str, float]:

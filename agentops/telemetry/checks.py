@@ -61,8 +61,8 @@ def _protocol(environment: Mapping[str, str]) -> list[CheckMessage]:
     return [
         Error(
             f"{name} is {protocol[:80]!r}: spans are sent by {HTTP} alone.",
-            hint=f"Unset it, and let {_first(ENDPOINTS, environment)} name the collector's port for "
-            "OTLP over HTTP, which is usually 4318.",
+            hint=f"Unset it, and let {_first(ENDPOINTS, environment)} name the collector's port "
+            "for OTLP over HTTP, which is usually 4318.",
             id="agentops.E031",
         )
     ]

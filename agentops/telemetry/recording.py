@@ -75,12 +75,14 @@ class Recorder:
             log.exception("span_not_recorded", heard=event.name.value)
 
     def _hear(self, name: Name, about: About) -> None:
-        if name is Name.SLICE_STARTING:
-            return self._begin_slice(about)
         held: _Slice | None = getattr(self._here, "held", None)
-        if held is None:
-            # Somebody without a lease: a watch, or a case that is replayed.
-            return
+        if name is Name.SLICE_STARTING:
+            self._begin_slice(about)
+        elif held is not None:
+            # Else it is somebody without a lease: a watch, or a case that is replayed.
+            self._go_on(held, name, about)
+
+    def _go_on(self, held: _Slice, name: Name, about: About) -> None:
         match name:
             case Name.DECIDER_STARTING:
                 self._begin_decision(held, about)

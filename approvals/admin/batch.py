@@ -21,7 +21,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
-from approvals.admin.request import why_not
+from approvals.admin.request import find_signer, why_not
 from approvals.admin.showing import (
     Argument,
     arguments_of,
@@ -34,6 +34,7 @@ from approvals.admin.showing import (
 )
 from approvals.admin.words import Answer, new_event_id, posted, sign
 from approvals.commands import read_missing
+from approvals.eligibility import Person
 from approvals.inbox import find_approvals
 from runs.admin.lists import PER_PAGE
 from runs.admin.readonly import Cell, Table
@@ -121,7 +122,8 @@ def _picked(request: HttpRequest) -> list[UUID]:
 def _ask(
     page: "ApprovalAdmin", request: HttpRequest, chosen: Sequence[Approval], unlike: Sequence[str]
 ) -> HttpResponse:
-    items = [_item(request, approval) for approval in chosen]
+    signer = find_signer(request)
+    items = [_item(request, signer, approval) for approval in chosen]
     first = chosen[0]
     context = page.page_context(request, title="Approve together") | {
         "items": items,
@@ -137,7 +139,7 @@ def _ask(
     return TemplateResponse(request, TEMPLATE, context, status=status)
 
 
-def _item(request: HttpRequest, approval: Approval) -> Item:
+def _item(request: HttpRequest, signer: Person | str, approval: Approval) -> Item:
     return Item(
         approval=approval,
         sentence=say_action(approval.operation),
@@ -147,18 +149,18 @@ def _item(request: HttpRequest, approval: Approval) -> Item:
         signed=line(say_signatures(approval), 200),
         left=until(approval.approve_by),
         event_id=new_event_id(),
-        cannot=_why_not(request, approval),
+        cannot=_why_not(request, signer, approval),
     )
 
 
-def _why_not(request: HttpRequest, approval: Approval) -> str:
+def _why_not(request: HttpRequest, signer: Person | str, approval: Approval) -> str:
     if approval.status != Approval.Status.PENDING:
         return f"It is {approval.status} by now."
     if has_run_out(approval):
         return "Its time is over."
     if any(one.name == request.user.get_username() for one in approval.verdicts.all()):
         return "You have signed it already."
-    return why_not(request, approval)
+    return why_not(signer, approval)
 
 
 def _results(answers: Sequence[tuple[Approval, Answer]]) -> Table:

@@ -43,7 +43,11 @@ MEANINGS: dict[str, str] = {
 class ToolPolicyAdmin(ReadOnlyAdmin):
     list_display = ("policy", "outcome", "about", "condition", "signers", "author", "changed")
     change_list_template = "admin/approvals/policies.html"
-    empty = "No policy yet: every tool's own approval_policy decides."
+    empty = (
+        "No policy yet: every tool's own approval_policy decides. Write one: python manage.py "
+        "save_policy NAME, or the button above for those who may."
+    )
+    empty_link = None
     list_only = (
         *("name", "version", "outcome", "active", "tool", "provider", "agent", "when"),
         *("groups", "quorum", "author", "created_at"),

@@ -19,7 +19,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from approvals.admin.request import news_for, say_refusal, say_standing, why_not
+from approvals.admin.request import find_signer, news_for, say_refusal, say_standing, why_not
 from approvals.admin.showing import has_run_out, request_url, say_action, until
 from approvals.admin.words import Refusal, posted, put_forward
 from approvals.errors import UnknownApproval
@@ -262,7 +262,7 @@ def _ask(
         "reason": posted(request, "reason"),
         "reason_error": visible(problems.get("reason", "")),
         "is_open": is_open,
-        "cannot": why_not(request, approval),
+        "cannot": why_not(find_signer(request), approval),
         "left": until(approval.approve_by),
         "now": timezone.now().isoformat(),
         "text_limit": TEXT_LIMIT,

@@ -26,7 +26,8 @@ from approvals.question_shapes import present_question
 from approvals.questions import answer_question
 from runs.access import QUESTIONS_ANSWER
 from runs.admin.readonly import Cell, Fact, Notice
-from runs.admin.show import PARAGRAPH, Tone, badge, line, link, visible, when
+from runs.admin.run_standing import QUESTION_TONES
+from runs.admin.show import PARAGRAPH, badge, line, link, visible, when
 from runs.errors import InvalidInput
 from runs.models import Question
 from tools.redaction import bound_text
@@ -37,13 +38,6 @@ if TYPE_CHECKING:
 TEMPLATE: Final = "admin/approvals/question.html"
 LONGEST_QUESTION: Final = 10_000
 Status = Question.Status
-
-TONES: Final[dict[str, Tone]] = {
-    Status.OPEN: "warning",
-    Status.ANSWERED: "success",
-    Status.EXPIRED: "neutral",
-    Status.CANCELLED: "neutral",
-}
 
 
 def question_view(page: "QuestionAdmin", request: HttpRequest, key: str) -> HttpResponse:
@@ -99,7 +93,7 @@ def question_url(question_id: object) -> str:
 def status_badge(question: Question) -> Cell:
     if has_run_out(question):
         return badge("Time is over", "neutral")
-    return badge(question.status.capitalize(), TONES[question.status])
+    return badge(question.status.capitalize(), QUESTION_TONES[question.status])
 
 
 def has_run_out(question: Question) -> bool:
@@ -174,7 +168,7 @@ def _say_standing(question: Question) -> Notice:
     title = (
         "It is answered" if question.status == Status.ANSWERED else "It takes no answer any more"
     )
-    return Notice(tone=TONES[question.status], title=title, lines=_happened(question))
+    return Notice(tone=QUESTION_TONES[question.status], title=title, lines=_happened(question))
 
 
 def _happened(question: Question) -> list[Cell]:

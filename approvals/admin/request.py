@@ -34,7 +34,7 @@ from approvals.admin.showing import (
 from approvals.admin.words import Refusal, new_event_id, posted, sign
 from approvals.commands import read_missing
 from approvals.durations import say_duration
-from approvals.eligibility import find_person, require_may_sign, signing_groups
+from approvals.eligibility import Person, find_person, require_may_sign, signing_groups
 from approvals.errors import NotThisPerson, UnknownApproval
 from approvals.inbox import get_approval
 from approvals.models import Verdict
@@ -112,7 +112,7 @@ def show(
     operation = approval.operation
     sentence = say_action(operation)
     may_follow = request.user.has_perm("runs.view_tooloperation")
-    cannot = why_not(request, approval)
+    cannot = why_not(find_signer(request), approval)
     is_open = approval.status == Status.PENDING and not has_run_out(approval)
     run_url = reverse("admin:runs_agentrun_change", args=[approval.run_id])
     context = page.page_context(request, title=sentence) | {
@@ -151,12 +151,21 @@ def show(
     return TemplateResponse(request, TEMPLATE, context, status=status)
 
 
-def why_not(request: HttpRequest, approval: Approval) -> str:
-    """Why this person may not decide; empty if they may."""
+def find_signer(request: HttpRequest) -> Person | str:
+    """Who looks at the page, as the database knows them; or why they may decide nothing."""
     try:
         # The actor is the user: the page asks what the user may do.
-        nobody = Actor(name="", scopes=frozenset())
-        require_may_sign(find_person(actor=nobody, user=request.user), approval)
+        return find_person(actor=Actor(name="", scopes=frozenset()), user=request.user)
+    except NotThisPerson as error:
+        return line(str(error), 500)
+
+
+def why_not(signer: Person | str, approval: Approval) -> str:
+    """Why they may not decide on this one; empty if they may."""
+    if isinstance(signer, str):
+        return signer
+    try:
+        require_may_sign(signer, approval)
     except NotThisPerson as error:
         return line(str(error), 500)
     return ""

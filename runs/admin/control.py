@@ -25,7 +25,7 @@ class ControlRequestAdmin(ReadOnlyAdmin):
     list_display = ("kind", "run", "by", "at")
     list_filter = (filters.OfRun,)
     list_only = ("run_id", "kind", "by", "at")
-    empty = "No request yet: nobody has asked a run to be cancelled, paused or the like."
+    empty = "No request yet: the buttons on a run's page ask for a pause, its end and so on."
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-at", "-id") if "run" in request.GET else ("-id",)

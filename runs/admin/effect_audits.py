@@ -36,8 +36,9 @@ class EffectAuditAdmin(ReadOnlyAdmin):
     list_only = ("tool", "since", "until", "effects", "matched", "error", "at", *FOUND)
     empty = (
         "No audit yet: declare an audit_handler on a tool whose provider can list its effects, "
-        "and they are compared with what is known here."
+        "and ask for them: python manage.py audit_effects."
     )
+    empty_link = None
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-id",)

@@ -9,7 +9,7 @@ Does not choose what is shown; the modules beside this one do.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.contrib import messages
 from django.contrib.admin import ShowFacets
@@ -33,6 +33,7 @@ else:
 
 Cell = SafeString | str
 BIGGEST_ID = 2**63 - 1
+RUNS: Final = ("admin:runs_agentrun_changelist", "See the runs")
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,10 @@ class ReadOnlyAdmin(BaseAdmin):
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     sortable_by = ()
-    # What to do when there is nothing to see yet.
+    # Why there is nothing to see yet, and what to do: in these words, or by this link (the name of
+    # an address, and its text). Rows that a run leaves behind begin with a run.
     empty: ClassVar[str] = ""
+    empty_link: ClassVar[tuple[str, str] | None] = RUNS
     # Columns that a list needs; the rest, mostly long JSON, stays in the database.
     list_only: ClassVar[tuple[str, ...]] = ()
     record_related: ClassVar[tuple[str, ...]] = ()
@@ -140,7 +143,7 @@ class ReadOnlyAdmin(BaseAdmin):
     ) -> HttpResponse:
         if request.method not in {"GET", "HEAD"}:
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        context = {"empty": self.empty, **(extra_context or {})}
+        context = {"empty": self.empty, "empty_link": self.empty_link, **(extra_context or {})}
         return super().changelist_view(request, context)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

@@ -4,16 +4,23 @@ Guarantees: one query for each thing named, and none for what a run does not hav
 strangers is bounded, and declared secrets are hidden.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Final
+from uuid import UUID
 
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 
 from runs.admin.readonly import Cell, Fact, Notice, Table
 from runs.admin.show import (
+    LINE,
+    Tone,
+    badge,
     line,
     link,
     list_url,
+    quote,
     record_url,
     run_badge,
     run_link,
@@ -28,6 +35,14 @@ from runs.presenting_calls import asker_of
 from runs.state import RunEvent, RunState
 from runs.tables import say_spent
 from tools.redaction import scrub
+
+ANSWERING: Final = "runs.answer_question"
+QUESTION_TONES: Final[Mapping[str, Tone]] = {
+    Question.Status.OPEN: "warning",
+    Question.Status.ANSWERED: "success",
+    Question.Status.EXPIRED: "neutral",
+    Question.Status.CANCELLED: "neutral",
+}
 
 
 def standing_notices(run: AgentRun, hidden: Collection[str]) -> list[Notice]:
@@ -127,6 +142,32 @@ def family_of(run: AgentRun) -> list[Table]:
     return tables
 
 
+def questions_of(request: HttpRequest, run: AgentRun, hidden: Collection[str]) -> list[Table]:
+    """What it asked people, the newest first; nothing for those who may see no question."""
+    if not (request.user.has_perm("runs.view_question") or request.user.has_perm(ANSWERING)):
+        return []
+    asked = list(run.questions.defer("schema", "answer").order_by("-step_number")[:MOST])
+    if not asked:
+        return []
+    return [
+        Table(
+            headers=("question", "status", "answered by", "asked"),
+            rows=[
+                (
+                    _link_question(
+                        one.pk, quote(scrub(one.text, {"input": run.input}, hidden), LINE)
+                    ),
+                    badge(one.status.capitalize(), QUESTION_TONES[one.status]),
+                    line(one.answered_by),
+                    when(one.asked_at),
+                )
+                for one in asked
+            ],
+            title="Questions",
+        )
+    ]
+
+
 def _called_from(run: AgentRun) -> list[Fact]:
     """Who calls in the name of a run whose agent runs elsewhere; nothing for any other run."""
     newest = run.gateway_calls.order_by("-id").first() if may_be_called(run.agent) else None
@@ -146,13 +187,11 @@ def _say_wait(wait: Wait, name: Cell) -> Cell:
     else:
         name = ""
     if wait.kind == Wait.Kind.QUESTION:
-        name = _link_question(wait, name)
+        asked = Question.objects.only("id").filter(step_id=wait.step_id).first()
+        name = _link_question(asked.pk, name) if asked is not None else name
     until = format_html(" until {}", when(wait.until)) if wait.until is not None else ""
     return format_html("{} {}{}", what, name, until)
 
 
-def _link_question(wait: Wait, text: Cell) -> Cell:
-    question = Question.objects.only("id").filter(step_id=wait.step_id).first()
-    if question is None:
-        return text
-    return link(reverse("admin:runs_question_change", args=[question.pk]), text)
+def _link_question(key: UUID, text: Cell) -> Cell:
+    return link(reverse("admin:runs_question_change", args=[key]), text)

@@ -35,7 +35,13 @@ from runs.admin.run_requests import (
     offered,
     page_of,
 )
-from runs.admin.run_standing import agent_of, family_of, standing_facts, standing_notices
+from runs.admin.run_standing import (
+    agent_of,
+    family_of,
+    questions_of,
+    standing_facts,
+    standing_notices,
+)
 from runs.admin.show import (
     LINE,
     Row,
@@ -141,6 +147,7 @@ class RunAdmin(ReadOnlyAdmin):
         "created_at",
     )
     empty = "No run yet. Start one: python manage.py start_run AGENT, or POST /api/v1/runs/."
+    empty_link = ("docs", "See the API")
 
     @admin.display(description="run")
     def run(self, run: AgentRun) -> Cell:
@@ -214,6 +221,7 @@ class RunAdmin(ReadOnlyAdmin):
                 *standing_notices(run, hidden),
                 *incident_notices(run.incidents.select_related("operation"), run=run.pk),
                 *family_of(run),
+                *questions_of(request, run, hidden),
                 *self._of_llms(request, run, hidden),
                 *self._tables(request, run),
                 text_block("Objective", run.objective),

@@ -45,7 +45,11 @@ class ScheduleAdmin(ReadOnlyAdmin):
     list_display = ("schedule", "agent", "times", "state", "next_start", "last_run", "last_state")
     list_select_related = ("last_run",)
     change_list_template = "admin/runs/schedules.html"
-    empty = "No schedule yet. One starts runs of an agent at fixed times."
+    empty = (
+        "No schedule yet. One starts runs of an agent at fixed times: python manage.py "
+        "save_schedule NAME, or the button above for those who may."
+    )
+    empty_link = None
     list_only = (
         *("name", "agent", "cron", "time_zone", "enabled", "next_at", "last_error"),
         *("last_run__id", "last_run__state", "last_run__created_at"),

@@ -8,6 +8,7 @@ Asked with `since`, it answers 204 as long as nothing is new: that is what live 
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -27,21 +28,21 @@ from django.utils import timezone
 from runs.admin.readonly import ReadOnlyAdmin
 from runs.admin.show import line, operation_badge, operation_link, record_url, run_badge
 from runs.admin.timeline_export import export_timeline
-from runs.admin.timeline_lanes import read_lanes, show_family, show_lanes
+from runs.admin.timeline_lanes import lanes_of, show_family, show_lanes
 from runs.admin.timeline_lines import show_story
 from runs.admin.timeline_verdict import judge
 from runs.errors import InvalidInput
-from runs.family import find_descendants
 from runs.models import AgentRun, ToolOperation
 from runs.paging import Page
 from runs.shapes import TimelineEntry
 from runs.state import FINAL_STATES
 from runs.timeline import read_newest, read_timeline
-from runs.timeline_mark import read_mark
+from runs.timeline_family import find_family
 from runs.timeline_story import tell, turn
 from runs.timeline_subject import Subject
 
 PAGE: Final = 100
+REFRESHED_SECONDS: Final = 15
 # Every kind of row whose content a timeline tells.
 PERMISSIONS: Final = tuple(
     f"runs.view_{kind}"
@@ -101,7 +102,7 @@ def timeline_view(
     run: AgentRun = row if operation is None else operation.run
     if export:
         return export_timeline(request, run, operation)
-    mark = read_mark(run.pk, now=timezone.now())
+    mark = _mark(run, now=timezone.now())
     if request.GET.get("since") == mark:
         return HttpResponse(status=204)
     try:
@@ -114,20 +115,43 @@ def timeline_view(
     return TemplateResponse(request, "admin/runs/timeline.html", context)
 
 
+def _mark(run: AgentRun, *, now: datetime) -> str:
+    """A text that is another one when the page would be.
+
+    What leaves no trace in the run's own row (an answer that comes late, an incident, the state of
+    a child) is seen a quarter of a minute later at the latest, since that is part of the mark.
+    """
+    dates = (run.updated_at, run.paused_at)
+    parts = (
+        run.version,
+        run.fence_token,
+        *(int(at.timestamp() * 1_000) if at else 0 for at in dates),
+    )
+    return ".".join(map(str, (*parts, int(now.timestamp()) // REFRESHED_SECONDS)))
+
+
 def _context(
     request: HttpRequest, run: AgentRun, operation: ToolOperation | None
 ) -> dict[str, Any]:
     now = timezone.now()
-    found = _read(request.GET, Subject(run.pk, operation=operation, run=run))
-    below = find_descendants(run.pk)
-    lanes = read_lanes(run.pk, found.items)
+    subject = Subject(run.pk, operation=operation, run=run)
+    found = _read(request.GET, subject)
+    family = find_family(run)
+    lanes = lanes_of(subject, found.items)
     story = tell(found.items, start=run.created_at, lanes=lanes)
     newest_first = request.GET.get("order") == "newest"
     return {
-        "verdict": judge(request, run, operation=operation, below=below, now=now),
+        "verdict": judge(
+            request,
+            run,
+            operation=operation,
+            family=family,
+            has_incidents="incident" not in subject.absent,
+            now=now,
+        ),
         "lanes": show_lanes(lanes, run, now=now),
         "chapters": show_story(turn(story) if newest_first else story),
-        "family": show_family(run, below),
+        "family": show_family(run, family),
         "pages": _pages(request, run, operation, found),
         "newest_first": newest_first,
         "entries": len(found.items),

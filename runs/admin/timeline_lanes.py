@@ -1,26 +1,24 @@
 """The lanes and the family of a timeline as a page shows them.
 
-Guarantees: one query for the attempts of the entries on the page and at most two for the family,
-whatever there is; a bar is never thinner than can be seen.
+Guarantees: a bar is never thinner than can be seen, and never leaves its lane. Reads no rows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
-from django.db.models import Q
 from django.urls import reverse
 from django.utils.html import format_html
 
 from runs.admin.readonly import Cell
 from runs.admin.show import Tone, badge, line, run_badge, when
 from runs.admin.timeline_lines import say_length
-from runs.family import MOST, Descendant
 from runs.models import AgentRun, StepAttempt
 from runs.shapes import TimelineEntry
+from runs.timeline_family import Relative
 from runs.timeline_lanes import Hold, Lane, draw_lanes
+from runs.timeline_subject import Subject
 
 MOST_LANES: Final = 40
 # A bar's place in thousandths of the time that the page covers.
@@ -61,7 +59,7 @@ class ShownLane:
 
 
 @dataclass(frozen=True)
-class Relative:
+class ShownRelative:
     """A run of the family; `level` is 0 for the top."""
 
     level: int
@@ -71,28 +69,20 @@ class Relative:
     is_this: bool = False
 
 
-def read_lanes(run_id: UUID, entries: Sequence[TimelineEntry]) -> list[Lane]:
-    """Who held the run while these entries came about."""
-    held = {(one.step_number, one.fence_token) for one in entries if one.fence_token}
-    attempts = StepAttempt.objects.filter(
-        step__run_id=run_id,
-        step__number__in={step for step, _ in held},
-        fence_token__in={token for _, token in held},
-    ).select_related("step")
-    return draw_lanes(
-        (
-            Hold(
-                token=one.fence_token,
-                worker=one.worker,
-                step=one.step.number,
-                began=one.started_at,
-                ended=one.ended_at,
-                outcome=one.outcome,
-            )
-            for one in attempts
-        ),
-        entries,
+def lanes_of(subject: Subject, entries: Sequence[TimelineEntry]) -> list[Lane]:
+    """Who held the run while these entries, which were read for the subject, came about."""
+    holds = (
+        Hold(
+            token=one.fence_token,
+            worker=one.worker,
+            step=one.step.number,
+            began=one.started_at,
+            ended=one.ended_at,
+            outcome=one.outcome,
+        )
+        for one in subject.held.values()
     )
+    return draw_lanes(holds, entries)
 
 
 def show_lanes(lanes: Sequence[Lane], run: AgentRun, *, now: datetime) -> list[ShownLane]:
@@ -153,36 +143,27 @@ def _bar(start: datetime, stop: datetime, *, begin: datetime, end: datetime) -> 
 # -- The family --------------------------------------------------------------------
 
 
-def show_family(run: AgentRun, below: Sequence[Descendant]) -> list[Relative]:
+def show_family(run: AgentRun, family: Sequence[Relative]) -> list[ShownRelative]:
     """The tree that the run stands in, and its forks; empty for a run that is alone."""
-    named = [pk for pk in (run.parent_id, run.forked_from_id) if pk is not None]
-    around = AgentRun.objects.filter(Q(pk__in=named) | Q(forked_from=run.pk)).order_by("created_at")
-    found = list(around.only("agent", "state", "forked_from_id", "forked_at_step")[:MOST])
-    above = [_relative(0, "parent", one) for one in found if one.pk == run.parent_id]
-    origin = [_relative(0, "forked from", one) for one in found if one.pk == run.forked_from_id]
-    forks = [
-        _relative(1, f"fork after step {one.forked_at_step}", one)
-        for one in found
-        if one.forked_from_id == run.pk
-    ]
-    children = [
-        Relative(one.level + 1, "child", _name(one.run_id, one.agent), run_badge(one.state))
-        for one in below
-    ]
-    if not (above or origin or forks or children):
+    if not family:
         return []
-    this = Relative(1, "this run", line(run.agent, 100), run_badge(run.state), is_this=True)
-    return [*above, *origin, this, *children, *forks]
+    this = ShownRelative(1, "this run", line(run.agent, 100), run_badge(run.state), is_this=True)
+    above = [_show_relative(one) for one in family if one.kind in ("parent", "origin")]
+    below = [_show_relative(one) for one in family if one.kind in ("child", "fork")]
+    return [*above, this, *below]
 
 
-def _relative(level: int, what: str, run: AgentRun) -> Relative:
-    return Relative(level, what, _name(run.pk, run.agent), run_badge(run.state))
-
-
-def _name(run_id: UUID, agent: str) -> Cell:
-    return format_html(
+def _show_relative(one: Relative) -> ShownRelative:
+    name = format_html(
         '<a class="ao-link" href="{}">{} <small>…{}</small></a>',
-        reverse("admin:runs_agentrun_timeline", args=[run_id]),
-        line(agent, 60),
-        str(run_id)[-12:],
+        reverse("admin:runs_agentrun_timeline", args=[one.run_id]),
+        line(one.agent, 60),
+        str(one.run_id)[-12:],
     )
+    what = {
+        "parent": "started it",
+        "origin": f"forked from its step {one.step}",
+        "fork": f"fork after step {one.step}",
+    }.get(one.kind, "child")
+    level = 0 if one.kind in ("parent", "origin") else max(one.level, 1) + 1
+    return ShownRelative(level, what, name, run_badge(one.state))

@@ -30,7 +30,7 @@ from runs.admin.show import (
 )
 from runs.models import Approval
 from runs.shapes import TimelineEntry
-from runs.state import OperationStatus, RunState
+from runs.state import edge_line
 from runs.timeline_story import Chapter, Gap, Scene
 from runs.timeline_story import Line as ToldLine
 from runs.timeline_words import Phase, phase_of, say_meanwhile, title_of
@@ -179,7 +179,7 @@ def _show_line(told: ToldLine, scene: Scene) -> ShownLine:
         edges=[_edge(one) for one in (entry, told.run_edge) if one is not None and one.to_state],
         actor=line(entry.actor, 60),
         token=entry.fence_token,
-        reason=_reason(entry),
+        reason=_reason(entry, phase),
         facts=list(_facts(entry)),
         details=list(_details(entry, key)),
         gap=_show_gap(told.gap) if told.gap is not None else None,
@@ -213,17 +213,28 @@ def _edge(entry: TimelineEntry) -> str:
 
 
 def _words(state: str | None) -> str:
-    known = state in RunState or state in OperationStatus
-    return (state or "").replace("_", " ").capitalize() if known else line(state or "nothing", 40)
+    return (state or "nothing").replace("_", " ").capitalize()
 
 
-def _reason(entry: TimelineEntry) -> str:
-    # A verdict without words of its own has them in its title already.
-    if entry.kind.startswith("observation.") and title_of(entry).endswith(
-        f"{entry.reason[:1].lower()}{entry.reason[1:]}"
-    ):
+def _reason(entry: TimelineEntry, phase: Phase) -> str:
+    """What was written down, unless the title says it: a verdict's own words, or the line that the
+    pure table has for an edge of the steady path."""
+    group, _, event = entry.kind.partition(".")
+    if group == "observation" and title_of(entry).casefold().endswith(entry.reason.casefold()):
         return ""
+    if group in ("run", "operation") and phase not in _EXPLAINED:
+        usual = edge_line(
+            from_state=entry.from_state or "",
+            event=event.upper(),
+            of_operation=group == "operation",
+        )
+        if entry.reason == usual:
+            return ""
     return line(entry.reason, PARAGRAPH)
+
+
+# Where even the usual line tells somebody what was decided.
+_EXPLAINED: Final = (Phase.RECOVERY, Phase.COMPENSATION, Phase.APPROVAL)
 
 
 # -- Facts -------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Guarantees: an operation whose effect is not known comes before everything else, with how long
 that may go on; a link is offered to those alone who may use it; what a run waits for is said where
-nothing is uncertain. At most four queries, whatever there is.
+nothing is uncertain. At most three queries, whatever there is.
 
 Does not decide: recovery does (`runs/recovery.py`), or the person who is sent to another page.
 """
@@ -21,7 +21,6 @@ from runs.admin.readonly import Action, Cell, Fact
 from runs.admin.resolve import may_resolve
 from runs.admin.run_requests import may_request
 from runs.admin.show import Tone, line, link, operation_link, record_url, run_link, when
-from runs.family import Descendant
 from runs.models import (
     NAME,
     AgentRun,
@@ -33,6 +32,7 @@ from runs.models import (
 )
 from runs.sensitive import without_secrets
 from runs.state import FINAL_STATES, UNCERTAIN_STATES, OperationStatus, RunState
+from runs.timeline_family import Relative
 from tools.errors import UnknownTool
 from tools.registry import get_tool
 
@@ -66,16 +66,18 @@ def judge(
     run: AgentRun,
     *,
     operation: ToolOperation | None,
-    below: Sequence[Descendant],
+    family: Sequence[Relative],
+    has_incidents: bool,
     now: datetime,
 ) -> Verdict:
     """How the run stands, or one of its operations."""
     opened = _open_operations(run, operation)
     if doubtful := [one for one in opened if _is_doubtful(one, run, now)]:
         return _doubt(request, run, doubtful, now)
-    if operation is None and (uncertain := [one for one in below if one.state in UNCERTAIN_STATES]):
-        return _doubt_below(uncertain)
-    if found := _incidents(run, operation):
+    below = [one for one in family if one.kind == "child" and one.state in UNCERTAIN_STATES]
+    if operation is None and below:
+        return _doubt_below(below)
+    if has_incidents and (found := _incidents(run, operation)):
         return _found(found)
     return _certain(request, run, operation=operation, opened=opened, now=now)
 
@@ -113,9 +115,11 @@ def _doubt(
         if first.status == OperationStatus.UNKNOWN and may_resolve(request)
         else []
     )
+    what = f"{line(first.tool, NAME)} of step {first.step_number}"
     return Verdict(
         tone="uncertain",
-        title=f"Uncertain: {len(doubtful)} calls" if len(doubtful) > 1 else "Uncertain: one call",
+        title=f"Uncertain: {what if len(doubtful) == 1 else f'{len(doubtful)} calls'}"
+        " may or may not have happened",
         todo=_todo(first, run, may_settle=bool(settle)),
         lines=[f"and {more} more"] if more > 0 else [],
         doubts=[_say_doubt(one, run, now) for one in doubtful[:MOST_SHOWN]],
@@ -125,10 +129,7 @@ def _doubt(
 
 def _say_doubt(operation: ToolOperation, run: AgentRun, now: datetime) -> Doubt:
     title = format_html(
-        "<strong>{}</strong> {} of step {} may or may not have happened",
-        line(operation.tool, NAME),
-        operation_link(operation.pk),
-        operation.step_number,
+        "<strong>{}</strong> {}", line(operation.tool, NAME), operation_link(operation.pk)
     )
     since = operation.unknown_since or run.lease_expires_at
     return Doubt(
@@ -146,7 +147,7 @@ def _say_doubt(operation: ToolOperation, run: AgentRun, now: datetime) -> Doubt:
 
 def _objective(operation: ToolOperation, now: datetime) -> Cell:
     if operation.unknown_since is None:
-        return "its lease is over, and nobody has taken over yet"
+        return "its time begins when somebody takes over"
     try:
         within = get_tool(operation.tool).reconcile_within
     except UnknownTool:
@@ -165,6 +166,8 @@ def _in_flight(operation: ToolOperation, now: datetime) -> Cell:
 
 
 def _asked_next(operation: ToolOperation, now: datetime) -> Cell:
+    if operation.status == OperationStatus.RUNNING:
+        return "as soon as another worker takes over"
     if operation.next_reconcile_at is None:
         return "not again"
     return when(operation.next_reconcile_at, now=now)
@@ -191,7 +194,7 @@ def _todo(operation: ToolOperation, run: AgentRun, *, may_settle: bool) -> Cell:
     return "Somebody with the right to settle operations must say what became of it."
 
 
-def _doubt_below(uncertain: Sequence[Descendant]) -> Verdict:
+def _doubt_below(uncertain: Sequence[Relative]) -> Verdict:
     return Verdict(
         tone="uncertain",
         title="Uncertain: in a run below this one",
@@ -291,13 +294,14 @@ def _unsigned(held: Sequence[str]) -> Verdict:
 
 
 def _waits(run: AgentRun) -> Verdict:
-    wait = Wait.objects.filter(run_id=run.pk, ended_at__isnull=True).first()
+    open_waits = Wait.objects.filter(run_id=run.pk, ended_at__isnull=True)
+    wait = open_waits.select_related("step__question").first()
     if wait is None:
         return Verdict("info", CERTAIN, "Nothing: a worker goes on with it.")
     until = format_html(", until {}", when(wait.until)) if wait.until is not None else ""
     match wait.kind:
         case Wait.Kind.QUESTION:
-            asked = Question.objects.only("id").filter(step_id=wait.step_id).first()
+            asked: Question | None = getattr(wait.step, "question", None)
             answer = (
                 [Action(reverse("admin:runs_question_change", args=[asked.pk]), "Answer…")]
                 if asked is not None

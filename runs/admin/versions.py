@@ -42,6 +42,7 @@ class DefinitionAdmin(ReadOnlyAdmin):
     search_help_text = "a version, exactly"
     list_only = ("kind", "name", "version", "first_seen_at")
     empty = "No version yet: workers note what they serve when they start."
+    empty_link = ("admin:runs_worker_changelist", "See the workers")
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-id",)
@@ -94,6 +95,7 @@ class ReleaseAdmin(ReadOnlyAdmin):
     list_display = ("release", "seen")
     list_only = ("id", "first_seen_at")
     empty = "No release yet: the first worker that starts notes what it serves."
+    empty_link = ("admin:runs_worker_changelist", "See the workers")
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-first_seen_at", "-id")

@@ -46,7 +46,8 @@ class WorkerAdmin(ReadOnlyAdmin):
         "ended_at",
         "ended_by",
     )
-    empty = "No worker yet: each makes its row when it starts."
+    empty = "No worker yet: nothing is done without one. Start everything: python manage.py up."
+    empty_link = None
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("-started_at", "name")

@@ -834,6 +834,7 @@ class Migration(migrations.Migration):
                 ('count', models.BigIntegerField()),
                 ('total', models.DecimalField(decimal_places=6, default=0, max_digits=24)),
             ],
+            options={'verbose_name': 'rollup', 'verbose_name_plural': 'service levels'},
         ),
         migrations.AddIndex(
             model_name='approval',

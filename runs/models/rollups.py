@@ -33,6 +33,8 @@ class Rollup(models.Model):
     total = models.DecimalField(max_digits=24, decimal_places=6, default=0)
 
     class Meta:
+        verbose_name = "rollup"
+        verbose_name_plural = "service levels"
         constraints = [
             models.UniqueConstraint(
                 name="rollup_once",

@@ -1,11 +1,14 @@
-"""One run in the eyes of a collector: asked for by HTTP, its worker killed in a call, signed by a
-person, failed and taken back, all by real processes."""
+"""One run in the eyes of a collector, of Flower and of its own log lines: asked for by HTTP, its
+worker killed in a call, signed by a person, failed and taken back, all by real processes."""
 
 import json
+import re
 import signal
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +29,12 @@ from tests.processes import Celery, Program, environment, of_this_test, wait_unt
 
 pytestmark = [
     pytest.mark.crash,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.django_db(transaction=True),
 ]
 
 CARD, GOAL = "4000-1234-5678-9010", "send the lamp to Ada"
+LOGIN = ("operator", "of nobody else")
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -45,6 +49,8 @@ class Story:
     waiting_at: int
     key: str
     said: str
+    # As Flower finds them by the run, each with what it shows of it.
+    tasks: dict[str, dict[str, Any]]
 
     @property
     def spans(self) -> list[Exported]:
@@ -63,6 +69,7 @@ def test_a_run_is_one_trace_through_crash_signature_and_compensation(tmp_path: P
     assert_nothing_secret_left(story)
     assert_the_shop_heard_of_the_trace(story)
     assert_lines_name_what_they_are_about(story)
+    assert_flower_finds_the_tasks_and_shows_ids_alone(story)
 
 
 def tell(collector: Collector, provider: Shop, directory: Path) -> Story:
@@ -73,61 +80,90 @@ def tell(collector: Collector, provider: Shop, directory: Path) -> Story:
         "OTEL_BSP_SCHEDULE_DELAY": "100",
         "AGENTOPS_LOG_LEVEL": "debug",
         "AGENTOPS_LOG_FORMAT": "json",
+        # A busy machine is to take no lease away, and no call its time.
+        "AGENTOPS_LEASE_SECONDS": "4",
+        "FLOWER_BASIC_AUTH": ":".join(LOGIN),
     }
     servers = of_this_test()
     with Celery(servers, log_dir=directory, env=env) as celery:
         celery.beat()
         # The shop has done it, and the worker does not live to write that down.
         doomed = celery.worker("doomed", CRASH_AT="call_done:1:SIGKILL")
-        with web(environment(servers) | env, directory) as (url, served):
+        given = environment(servers) | env
+        with web(given, directory) as (url, served), flower(given, directory) as look:
             run, key = start(url)
-            assert doomed.wait() == -signal.SIGKILL
+            assert doomed.wait(seconds=90) == -signal.SIGKILL
             worker = celery.worker("replacement")
             waiting = Approval.objects.filter(run=run, status="pending")
-            wait_until(waiting.exists, what="a signature is asked for", seconds=40)
+            wait_until(waiting.exists, what="a signature is asked for", seconds=90)
             held = AgentRun.objects.filter(id=run.id, lease_expires_at__isnull=False)
             wait_until(lambda: not held.exists(), what="the run waits")
             waiting_at = time.time_ns()
             say(waiting.get(), person("grace", "finance"))
             ended = AgentRun.objects.filter(id=run.id, finished_at__isnull=False)
-            wait_until(ended.exists, what="the run has ended", seconds=40)
+            wait_until(ended.exists, what="the run has ended", seconds=90)
+            wait_until(lambda: str(run.id) in look(), what="Flower has heard of it", seconds=90)
+            tasks = json.loads(look())
             # What is left in their queues leaves when they end.
             for program in (worker, served):
                 program.terminate()
-                assert program.wait() in (0, -signal.SIGTERM), program.said
+                assert program.wait(seconds=90) in (0, -signal.SIGTERM), program.said
         said = (directory / "replacement.log").read_text()
     run.refresh_from_db()
-    return Story(run, collector, provider, waiting_at, key=key, said=said)
+    return Story(run, collector, provider, waiting_at, key=key, said=said, tasks=tasks)
 
 
-def web(env: dict[str, str], directory: Path) -> Any:
-    return _Web(env, directory)
+@contextmanager
+def web(env: dict[str, str], directory: Path) -> Iterator[tuple[str, Program]]:
+    port = free_port()
+    arguments = ("-m", "uvicorn", *processes.web(host="127.0.0.1", port=port))
+    with Program(*arguments, env=env, log=directory / "web.log", name="web") as program:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: status(f"{url}/healthz") == 200, what="web answers", seconds=90)
+        yield url, program
 
 
-class _Web:
-    def __init__(self, env: dict[str, str], directory: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        arguments = processes.web(host="127.0.0.1", port=self.port)
-        self.program = Program(
-            "-m", "uvicorn", *arguments, env=env, log=directory / "web.log", name="web"
-        )
+@contextmanager
+def flower(env: dict[str, str], directory: Path) -> Iterator[Callable[[], str]]:
+    """What it finds when it is asked which tasks drove the one run that there is."""
+    port = free_port()
+    arguments = ("-m", "celery", *processes.flower_arguments(host="127.0.0.1", port=port))
+    with Program(*arguments, env=env, log=directory / "flower.log", name="flower") as program:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: status(url) == 401, what="Flower asks who is there", seconds=90)
+        assert listening_at(port) == {"0100007F"}
+        assert status(f"{url}/api/tasks") == 401
 
-    def __enter__(self) -> tuple[str, Program]:
-        url = f"http://127.0.0.1:{self.port}"
+        def look() -> str:
+            query = {"search": f"result:{AgentRun.objects.get().id}"}
+            found = httpx2.get(
+                f"{url}/api/tasks", params=query, auth=LOGIN, timeout=SOON, trust_env=False
+            )
+            return found.text
 
-        def answers() -> bool:
-            try:
-                return httpx2.get(f"{url}/healthz", timeout=SOON, trust_env=False).status_code == 200
-            except httpx2.TransportError:
-                return False
+        yield look
+        print(f"-- flower said:\n{program.said}")
 
-        wait_until(answers, what="the web process answers")
-        return url, self.program
 
-    def __exit__(self, *_: object) -> None:
-        self.program.kill()
-        print(f"-- web said:\n{self.program.said}")
+def listening_at(port: int) -> set[str]:
+    """The addresses, in the kernel's form, at which somebody listens on the port."""
+    listening = "0A"
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    pairs = [row[1].split(":") for row in rows if row[3] == listening]
+    return {address for address, number in pairs if int(number, 16) == port}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+def status(url: str) -> int:
+    try:
+        return httpx2.get(url, timeout=SOON, trust_env=False).status_code
+    except httpx2.TransportError:
+        return 0
 
 
 def start(url: str) -> tuple[AgentRun, str]:
@@ -163,29 +199,33 @@ def assert_one_trace(story: Story) -> None:
     # The first died with its worker.
     assert len(slices) == story.run.fence_token - 1
     below = [one for one in story.spans if one.span_id not in {request.span_id, *slices}]
-    assert {one.parent_id for one in below} <= set(slices)
-    assert Counter(one.name for one in below if one.name != "decide traced") == {
-        "reconcile book": 1,
-        "execute_tool ship": 1,
-        "execute_tool recall": 1,
-        "execute_tool unbook": 1,
-    }
+    # What had ended before its worker was killed may have left in time, below what had not.
+    assert {one.parent_id for one in below} <= {*slices, hexed(ids.of_slice(story.run.id, 1))}
+    # One span for each send and look-up that the rows know of, but for what died with its worker.
     operations = {one.tool: one for one in ToolOperation.objects.filter(run=story.run)}
-    (found,) = story.named("reconcile book")
-    assert found.links == (hexed(ids.of_send(operations["book"].id, 1)),)
-    assert found.attributes["agentops.verdict"] == "committed"
-    (sent,) = story.named("execute_tool ship")
-    assert sent.span_id == hexed(ids.of_send(operations["ship"].id, 1))
-    assert sent.attributes | {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "ship",
-        "gen_ai.tool.call.id": operations["ship"].id,
-        "gen_ai.agent.name": "traced",
-        "gen_ai.conversation.id": str(story.run.id),
-        "agentops.step": operations["ship"].step_number,
-        "agentops.attempt": 1,
-        "agentops.outcome": "committed",
-    } == sent.attributes
+    assert set(operations) == {"book", "ship", "recall", "unbook"}
+    told = {one.span_id: one for one in below if one.name != "decide traced"}
+    assert {span_id: one.name for span_id, one in told.items()} == {
+        span_id: name for span_id, name in named_by_rows(operations) if span_id != lost(story)
+    }
+    for number in range(1, operations["book"].look_ups + 1):
+        found = told[hexed(ids.of_look_up(operations["book"].id, number))]
+        assert found.links == (lost(story),)
+    sent = told[hexed(ids.of_send(operations["ship"].id, 1))]
+    assert (
+        sent.attributes
+        | {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "ship",
+            "gen_ai.tool.call.id": operations["ship"].id,
+            "gen_ai.agent.name": "traced",
+            "gen_ai.conversation.id": str(story.run.id),
+            "agentops.step": operations["ship"].step_number,
+            "agentops.attempt": 1,
+            "agentops.outcome": "committed",
+        }
+        == sent.attributes
+    )
     assert {one.service for one in story.spans} == {"agentops"}
 
 
@@ -212,12 +252,10 @@ def assert_nothing_secret_left(story: Story) -> None:
 
 def assert_the_shop_heard_of_the_trace(story: Story) -> None:
     known = {one.span_id for one in story.spans}
-    book = ToolOperation.objects.get(run=story.run, tool="book")
-    of_the_dead = hexed(ids.of_send(book.id, 1))
     heard = [one.traceparent.split("-") for one in story.shop.asked]
     assert {trace_id for _, trace_id, _, _ in heard} == {TRACE}
-    assert heard[0][2] == of_the_dead
-    assert {span_id for _, _, span_id, _ in heard} <= {of_the_dead, *known}
+    assert heard[0][2] == lost(story)
+    assert {span_id for _, _, span_id, _ in heard} <= {lost(story), *known}
     # Each attempt names its own span, and what the shop compares is the same.
     assert all(b"traceparent" not in one.body for one in story.shop.asked)
 
@@ -238,6 +276,31 @@ def assert_lines_name_what_they_are_about(story: Story) -> None:
     ]
     assert kernel | about | {"outcome": "committed", "level": "debug"} == kernel
     assert CARD not in story.said
+
+
+def assert_flower_finds_the_tasks_and_shows_ids_alone(story: Story) -> None:
+    assert story.tasks
+    for task in story.tasks.values():
+        assert task["name"] in ("runs.advance_run", "runs.reconcile_operation")
+        assert task["result"] == f"'{story.run.id}'"
+        # The run whose hint gave the turn, which may be another one's.
+        assert re.fullmatch(r"\('[0-9a-z_-]+',\)|\['[0-9a-z_-]+'\]", task["args"]), task["args"]
+        assert task["kwargs"] == "{}"
+
+
+def named_by_rows(operations: dict[str, ToolOperation]) -> Iterator[tuple[str, str]]:
+    """Of each send and look-up: the id that its span has, and the name."""
+    for tool, one in operations.items():
+        for number in range(1, one.attempts + 1):
+            yield hexed(ids.of_send(one.id, number)), f"execute_tool {tool}"
+        for number in range(1, one.look_ups + 1):
+            yield hexed(ids.of_look_up(one.id, number)), f"reconcile {tool}"
+
+
+def lost(story: Story) -> str:
+    """The send in which the first worker was killed."""
+    book = ToolOperation.objects.get(run=story.run, tool="book")
+    return hexed(ids.of_send(book.id, 1))
 
 
 def hexed(span_id: int) -> str:

@@ -84,16 +84,18 @@ def follow(page: Page, leads_on: Locator) -> None:
 
 def look(page: Page, name: str) -> None:
     """A page is neither too wide nor too faint on a phone and a desk, by night and by day."""
-    for device, size in (("phone", PHONE), ("desk", DESK)):
-        page.set_viewport_size(size)
+    for device in ("phone", "desk"):
         for scheme in ("dark", "light"):
-            page.evaluate(
-                "on => document.documentElement.classList.toggle('dark', on)", scheme == "dark"
-            )
-            shown = f"{device}-{scheme}-{name}"
-            picture(page, shown)
-            assert too_wide(page) == [], shown
-            assert hard_to_read(page) == [], shown
+            assert faults_of(page, name, device, scheme) == []
+
+
+def faults_of(page: Page, name: str, device: str, scheme: str) -> list[str]:
+    """What is too wide or too faint on a page."""
+    page.set_viewport_size(PHONE if device == "phone" else DESK)
+    page.evaluate("on => document.documentElement.classList.toggle('dark', on)", scheme == "dark")
+    shown = f"{device}-{scheme}-{name}"
+    picture(page, shown)
+    return [f"{shown}: {fault}" for fault in (*too_wide(page), *hard_to_read(page))]
 
 
 def picture(page: Page, name: str) -> None:

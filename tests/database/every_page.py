@@ -19,6 +19,7 @@ NO_PAGES: Final[Mapping[str, str]] = {
     "_verdict": "takes a form, and leads back",
     "_answer": "takes a form, and leads back",
     "_history": "Django's own list of what its forms changed; nothing leads there",
+    "_export": "is a file",
     "jsi18n": "words for a script",
     "autocomplete": "answers a script",
     "search": "answers a script",
@@ -26,6 +27,7 @@ NO_PAGES: Final[Mapping[str, str]] = {
     "login": "for those who are not signed in",
     "logout": "takes a click, and ends the session",
     "agentops_apitoken_change": "leads to the list, which says all there is to say",
+    "runs_rollup_change": "leads to the service levels, which say all there is to say",
 }
 # Whose rows Django's own forms make and delete; it is refused for all others.
 FORMS: Final = (User, Group)

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
@@ -29,7 +29,6 @@ from tests.database.admin_pages import (
     Start,
     define_tools,
     finished_run,
-    fresh_run,
     uncertain_run,
 )
 from tests.database.callers import Caller, caller
@@ -47,13 +46,9 @@ def fill(start: Start, times: int) -> None:
         reporter()
     api = caller("operations:call:*")
     for _ in range(times):
-        run = finished_run(start)
-        fresh_run(start)
         approving.asked(start)
         asking.asked(start, text=f"Which one? {HOSTILE}")
-        _beside(run, api)
-    for _ in range(times):
-        uncertain_run(start)
+        _beside(uncertain_run(start), api)
     _deep(start, times)
 
 
@@ -67,7 +62,9 @@ def _beside(run: AgentRun, api: Caller) -> None:
     schedule(f"schedule-{number}", objective=HOSTILE, input={"note": HOSTILE})
     save_row(f"policy {number}", tool="elsewhere", reason=HOSTILE)
     release = Release.objects.create(id=f"release {number}", agents={"a": HOSTILE}, tools={})
-    Definition.objects.create(kind="prompt", name=HOSTILE, version=f"v{number}", body={"text": HOSTILE})
+    Definition.objects.create(
+        kind="prompt", name=HOSTILE, version=f"v{number}", body={"text": HOSTILE}
+    )
     Worker.objects.create(name=f"worker {number} <b>", host=HOSTILE, pid=number, release=release)
     notice = Notice.objects.create(
         event_id=f"told {number}", kind=Notice.Kind.OPERATION_NEEDS_PERSON, run=run

@@ -152,6 +152,21 @@ def test_a_token_that_ended_is_offered_nothing(browser: Client, issued: Issued) 
     assert page_of(issued) not in browser.get(reverse(LIST)).content.decode()
 
 
+def test_one_that_expired_can_still_be_revoked_and_then_never_lives_on(
+    browser: Client, issued: Issued
+) -> None:
+    ApiToken.objects.update(expires_at=timezone.now())
+    listed = browser.get(reverse(LIST)).content.decode()
+    revoke = reverse("admin:agentops_apitoken_revoke", args=[issued.row.pk])
+    assert (revoke in listed, page_of(issued) in listed) == (True, False)
+    assert "later end" in browser.get(revoke).content.decode()
+    browser.post(revoke)
+    assert revoke not in browser.get(reverse(LIST)).content.decode()
+    root = browser_of(person(superuser=True))
+    answer = root.post(page_of(issued), form_of(issued, ends="90"), follow=True)
+    assert "has ended" in answer.content.decode()
+
+
 def test_of_a_webhook_the_list_shows_the_host_alone(browser: Client, issued: Issued) -> None:
     listed = browser.get(reverse(LIST)).content.decode()
     assert "hooks.example" in listed

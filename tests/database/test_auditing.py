@@ -8,6 +8,7 @@ import pytest
 from django.db import transaction
 
 from examples.shop.provider_process import ProviderProcess, provider_process
+from runs.auditing import audit_tool
 from runs.models import AgentRun, EffectAudit
 from runs.state import RunState
 from tests.database.auditing import (
@@ -74,6 +75,7 @@ def test_a_second_effect_of_one_operation_is_a_duplicate_counted_once(
         assert counts(row) == {"effects": 2, "matched": 1, "duplicates": 1}
         assert found(row) == [("duplicate", second)]
     assert incidents(run) == [("DUPLICATE", second)]
+    assert verdicts(run).count(("look_up", "committed")) == 1
     assert operation_of(run).status == "COMMITTED"
 
 
@@ -196,15 +198,17 @@ def test_what_lies_outside_of_the_span_is_not_counted(start: Start) -> None:
     listing.effects.append(Effect("stray", "re_9", at=datetime.now(UTC) - 2 * HOUR))
     assert counts(audit(spec)) == {"effects": 1, "matched": 1}
     let_pass(hours=2)
-    # By the provider's clock it came before the boundary behind which it was settled here.
-    settled_at = operation_of(run).settled_at
-    assert settled_at is not None
-    second = timedelta(seconds=1)
-    listing.effects = [Effect(operation_of(run).id, "re_1", at=settled_at - 2 * second)]
-    ago = datetime.now(UTC) - settled_at + second
-    assert counts(audit(spec, ago=ago, upto=HOUR)) == {}
+    # It was under way at the boundary: sent before, settled behind it.
+    operation = operation_of(run)
+    assert operation.first_sent_at is not None
+    assert operation.settled_at is not None
+    border = operation.first_sent_at + (operation.settled_at - operation.first_sent_at) / 2
+    until = datetime.now(UTC) - HOUR
+    listing.effects = [Effect(operation.id, "re_1", at=operation.first_sent_at)]
+    assert counts(audit_tool(spec=spec, since=border, until=until)) == {}
+    assert listing.asked[-1].since == border - timedelta(minutes=15)
     listing.effects = []
-    assert counts(audit(spec, ago=ago, upto=HOUR)) == {"missing": 1}
+    assert counts(audit_tool(spec=spec, since=border, until=until)) == {"missing": 1}
 
 
 def test_effects_of_other_tools_operations_are_not_this_audits(start: Start) -> None:

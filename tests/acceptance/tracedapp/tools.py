@@ -38,7 +38,7 @@ acting = partial(
     provider=shop,
     effect_type=EffectType.IDEMPOTENT_WRITE,
     reconcile_handler=find,
-    timeout_policy=Timeout(seconds=2.0),
+    timeout_policy=Timeout(seconds=5.0),
     retry_policy=Retry(max_attempts=12, first_delay=0.2, max_delay=0.4),
 )
 

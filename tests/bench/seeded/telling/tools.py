@@ -66,7 +66,7 @@ def seed_post(call: Call, order: int) -> None:
 @tool(
     provider=keyed,
     effect_type=EffectType.IDEMPOTENT_WRITE,
-    approval_policy=Approve(when="true", groups=("finance",), approve_by=timedelta(days=400)),
+    approval_policy=Approve(when="true", groups=("finance",), approve_by=timedelta(days=360)),
 )
 def seed_pay(call: Call, order: int) -> dict[str, Any]:
     """Pay somebody, once it is signed."""

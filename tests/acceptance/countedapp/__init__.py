@@ -1,0 +1,1 @@
+"""A tool and an agent whose work is counted."""

@@ -1,0 +1,150 @@
+"""Log lines as another program reads them, whoever wrote them and whatever stands in them."""
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+
+from agentops import logs
+from agentops.telemetry import lines
+from runs.events import Event, Name
+
+RUN = UUID("01a22bd9-5349-7692-968b-79f57d62b0dd")
+ABOUT = {"run_id": RUN, "agent": "a", "step_number": 3, "fence_token": 7}
+CALL = ABOUT | {"operation_id": "op_1", "tool": "pay", "attempt": 1}
+# Ends a line, and turns a terminal red.
+HOSTILE = 'paid\n{"event": "forged", "level": "info"}\x1b[31m\u2028\udcff'
+
+Heard = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    """Every line of this process, in the form of machines."""
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(logs.make_formatter(form="json"))
+    root = logging.getLogger()
+    levels = {name: logging.getLogger(name).level for name in ("", "runs", "shop")}
+    root.addHandler(handler)
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    yield lambda: [json.loads(line) for line in out.getvalue().splitlines()]
+    root.removeHandler(handler)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    structlog.contextvars.clear_contextvars()
+
+
+def test_whoever_writes_while_a_run_is_held_says_which_one_it_is(heard: Heard) -> None:
+    tool, ours = logging.getLogger("shop"), structlog.get_logger("runs.something")
+    tell(Name.SLICE_STARTING, ABOUT)
+    ours.info("between")
+    tell(Name.CALL_STARTING, CALL)
+    tool.warning("asking %s", "the bank")
+    tell(Name.CALL_DONE, CALL | {"outcome": "committed"})
+    tool.warning("back")
+    tell(Name.RUN_RELEASED, ABOUT | {"state": "READY", "steps": 1, "lease_lost": False})
+    tool.warning("outside")
+    by_event = {line["event"]: line for line in heard()}
+    run = {"run_id": str(RUN), "step": 3, "fence_token": 7}
+    for event in ("between", "back"):
+        assert by_event[event] | run == by_event[event]
+        assert "operation_id" not in by_event[event]
+    in_call = by_event["asking the bank"]
+    assert in_call | run | {"operation_id": "op_1", "logger": "shop"} == in_call
+    assert not {"run_id", "step", "fence_token", "operation_id"} & set(by_event["outside"])
+    assert (
+        by_event["call_done"] | run | {"tool": "pay", "outcome": "committed"}
+        == (by_event["call_done"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "level"),
+    [
+        (Name.CALL_DONE, {"outcome": "committed"}, "debug"),
+        (Name.CALL_DONE, {"outcome": "rejected"}, "info"),
+        (Name.CALL_DONE, {"outcome": "unknown"}, "warning"),
+        (Name.LEASE_LOST, {}, "warning"),
+        (Name.INCIDENT, {"kind": "late_commit"}, "warning"),
+        (Name.COMMIT_DONE, {}, None),
+    ],
+)
+def test_what_is_uncertain_is_a_warning_and_what_is_planned_is_silent(
+    heard: Heard, name: Name, more: dict[str, Any], level: str | None
+) -> None:
+    tell(name, CALL | more)
+    assert [line["level"] for line in heard()] == ([level] if level else [])
+
+
+def test_hostile_text_is_a_value_of_its_own_line_and_bounded(heard: Heard) -> None:
+    logging.getLogger("shop").error("said %s", HOSTILE)
+    structlog.get_logger("runs.x").error("said", what=HOSTILE, long="x" * 100_000)
+    plain, ours = heard()
+    assert plain["event"] == f"said {HOSTILE}"
+    assert (ours["event"], ours["what"]) == ("said", HOSTILE)
+    assert len(ours["long"]) < 3_000
+
+
+def test_a_traceback_is_one_value(heard: Heard) -> None:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger("shop").exception("broken")
+    (line,) = heard()
+    assert "ValueError: paid" in line["exception"]
+
+
+def test_for_people_a_value_drives_no_terminal() -> None:
+    record = logging.LogRecord("shop", logging.WARNING, "", 1, "said %s", (HOSTILE,), None)
+    text = logs.make_formatter(form="console").format(record)
+    assert "\x1b[31m" not in text
+    assert "\n" not in text
+
+
+def test_a_process_writes_its_lines_to_standard_error_in_the_form_it_is_told() -> None:
+    script = (
+        "import django, logging, structlog; django.setup();"
+        "structlog.get_logger('runs.x').info('ours', n=1);"
+        "logging.getLogger('shop').warning('theirs');"
+        "logging.getLogger('httpx').info('chatter')"
+    )
+    said = {form: _run(script, AGENTOPS_LOG_FORMAT=form) for form in ("", "json", "console")}
+    for form in ("", "json"):
+        lines_of = [json.loads(line) for line in said[form].splitlines()]
+        assert [line["event"] for line in lines_of] == ["ours", "theirs"]
+    assert "ours" in said["console"]
+    assert not said["console"].startswith("{")
+
+
+def _run(script: str, **environment: str) -> str:
+    known = {name: value for name, value in os.environ.items() if name != "AGENTOPS_APPS"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=known | {"DJANGO_SETTINGS_MODULE": "agentops.settings"} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == ""
+    return done.stderr
+
+
+@pytest.mark.parametrize("given", [{"AGENTOPS_LOG_FORMAT": "xml"}, {"AGENTOPS_LOG_LEVEL": "loud"}])
+def test_a_form_or_level_that_there_is_not_is_said_at_start(given: dict[str, str]) -> None:
+    (found,) = logs.judge(given)
+    assert next(iter(given)) in found.msg
+    assert logs.judge({"AGENTOPS_LOG_FORMAT": "JSON", "AGENTOPS_LOG_LEVEL": "Debug"}) == []
+
+
+def tell(name: Name, about: dict[str, Any]) -> None:
+    lines.hear(Event(name, about))  # type: ignore[arg-type]
