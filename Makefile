@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 # The tests start hundreds of programs: none of them compiles again what another one has.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check bench format lock
+.PHONY: help demo up test check bench pictures format lock
 
 help:
 	@echo 'make demo          install, start everything, tell the story; EXIT=1 ends with it'
@@ -24,6 +24,7 @@ help:
 	@echo 'make test          install, run the tests; ARGS="-k lease" is passed on to pytest'
 	@echo 'make check         what CI runs: format, lint, types, imports, migrations, tests'
 	@echo 'make bench         the benchmarks beside their peers'
+	@echo 'make pictures      the pictures of the documentation, taken of the pages as they are'
 	@echo 'make format        put every file into the format that check asks for'
 	@echo 'make lock          resolve the dependencies anew; ARGS=--upgrade takes newer ones'
 	@echo 'PYTHON=python3.12  chooses the Python that .venv is made with'
@@ -63,6 +64,9 @@ check: $(VENV)/.dev
 
 bench: $(BENCH)/.installed
 	@exec $(BENCH)/bin/python -m tests.bench $(ARGS)
+
+pictures: $(VENV)/.dev
+	@exec $(PYTEST) tests/browser/pictures.py $(ARGS)
 
 format: $(VENV)/.dev
 	@$(BIN)/python -m ruff format --quiet .

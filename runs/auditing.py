@@ -103,7 +103,7 @@ class _Comparison:
         for operation_id, effects in by_operation.items():
             self._judge(operations[operation_id], effects)
         self._find_missing(operations)
-        self.audit.findings = self.findings[:MOST_FINDINGS]
+        self.audit.findings = self.findings
 
     def _judge(self, operation: ToolOperation, effects: Sequence[Effect]) -> None:
         """Count the effects of one operation, oldest first."""

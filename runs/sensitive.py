@@ -76,12 +76,17 @@ def load_secrets(
     run: AgentRun, *, steps: Collection[int], names: frozenset[str] | None = None
 ) -> Secrets:
     """For texts about these steps, which may repeat what calls before them were given; `names` are
-    the run's, where they are known. Two queries."""
+    the run's, where they are known. One query; two for a run of very many calls."""
     calls = ToolOperation.objects.filter(run_id=run.pk).order_by("-step_number")
-    shown = calls.filter(Q(step_number__in=steps) | ~Q(sensitive=[])).only(*_SHOWN)[:MOST_CALLS]
-    if names is None:
+    shown = calls.filter(Q(step_number__in=steps) | ~Q(sensitive=[])).only(*_SHOWN)
+    found = list(shown[:MOST_CALLS])
+    if names is None and len(found) < MOST_CALLS:
+        # All that recorded anything are among them.
+        recorded = frozenset(name for call in found for name in call.sensitive)
+        names = recorded | (_declared_by(run.agent) or frozenset())
+    elif names is None:
         names = names_of_run(run_id=run.pk, agent=run.agent)
-    return Secrets(known=run.input, names=names, calls=list(shown))
+    return Secrets(known=run.input, names=names, calls=found)
 
 
 def names_of_operation(operation: ToolOperation) -> frozenset[str]:

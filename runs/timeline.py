@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Annotated, Any, Final, TypeAlias, assert_never
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from pydantic import AwareDatetime, Field
 
 from runs.models import Handoff, Incident, LlmRequest, ToolObservation, ToolOperation, Transition
@@ -98,14 +98,10 @@ def read_newest(
     subject.absent = frozenset(
         name for name, count in zip(_NUMBERED, counts, strict=False) if not count
     )
-    end = _Place(
-        back=True,
-        seq=sum(counts),
-        version=FAR,
-        # Nothing comes before 0: a kind of which there is no row is not looked for.
-        **{name: 0 if name in subject.absent else FAR for name in _NUMBERED},
-        moment=FAR_MOMENT if counts[-1] else None,
-    )
+    # Nothing comes before 0: a kind of which there is no row is not looked for.
+    numbers = {name: 0 if name in subject.absent else FAR for name in _NUMBERED}
+    moment = FAR_MOMENT if counts[-1] else None
+    end = _Place(back=True, seq=sum(counts), version=FAR, moment=moment).model_copy(update=numbers)
     page = _read_back(subject, end, size)
     return Page(items=page.items, next=None, previous=page.previous)
 
@@ -144,7 +140,7 @@ def _rows_before(subject: Subject, place: _Place, limit: int) -> list[Row]:
         Q(version__lt=place.version) | Q(id__lte=place.transition)
     )
     edges = subject.edges().filter(earlier).order_by("-version", "-id")
-    kinds = (
+    kinds: tuple[QuerySet[Any], ...] = (
         subject.observations().filter(id__lte=place.observation).order_by("-id"),
         subject.incidents().filter(id__lte=place.incident).order_by("-id"),
         subject.llm_requests().filter(id__lte=place.llm_request).order_by("-id"),

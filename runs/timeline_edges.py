@@ -5,7 +5,7 @@ that they do not; what was waited for and what came is shown without the values 
 arguments.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,15 +33,23 @@ def look_up_facts(subject: Subject, edges: Sequence[Transition]) -> RunFacts:
     decided = [edge.step_number for edge in own if edge.event == RunEvent.RECORD_DECISION]
     waited = [edge.step_number for edge in own if edge.event in _OF_WAITS]
     created = any(edge.event == RunEvent.CREATE for edge in own)
-    told = {*decided, *waited}
-    steps = Step.objects.filter(run_id=subject.run_id, number__in=told).defer("decision__body")
-    found = list(steps.select_related("decision", "wait")) if told else []
+    steps = _steps(subject, {*decided, *waited})
     return RunFacts(
-        decisions={one.number: one.decision for one in found if hasattr(one, "decision")},
-        waits={one.number: one.wait for one in found if hasattr(one, "wait")},
+        decisions={one.number: one.decision for one in steps if hasattr(one, "decision")},
+        waits={one.number: one.wait for one in steps if hasattr(one, "wait")},
         run=subject.run if created or waited else None,
         hidden=subject.hidden if waited else frozenset(),
     )
+
+
+def _steps(subject: Subject, numbers: Collection[int]) -> list[Step]:
+    """With decision and wait: those of the known holders, and whatever steps nobody held."""
+    known = {step: attempt.step for (step, _), attempt in subject.held.items() if step in numbers}
+    if missing := set(numbers) - known.keys():
+        steps = Step.objects.filter(run_id=subject.run_id, number__in=missing)
+        more = steps.select_related("decision", "wait").defer("decision__body")
+        known |= {step.number: step for step in more}
+    return list(known.values())
 
 
 def decision_of_edge(edge: Transition, facts: RunFacts) -> ModelDecision | None:

@@ -10,7 +10,10 @@ Does not order or page; `timeline.py` does.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, TypeAlias, assert_never
+
+from django.db.models import Q
 
 from runs.fingerprint import differences
 from runs.models import (
@@ -27,7 +30,7 @@ from runs.sensitive import names_of_operation, without_secrets
 from runs.shapes import TimelineEntry
 from runs.state import OperationEvent
 from runs.timeline_edges import RunFacts, decision_of_edge, evidence_of_run_edge, look_up_facts
-from runs.timeline_llm import LlmRow, describe_llm_rows
+from runs.timeline_llm import LlmRow, describe_llm_rows, secrets_of
 from runs.timeline_moments import Moment, describe_moments
 from runs.timeline_subject import Subject
 from tools.redaction import redact
@@ -54,10 +57,12 @@ class _Around:
 
 def describe(subject: Subject, rows: Sequence[Row], *, first: int) -> list[TimelineEntry]:
     """The entries of `rows`, numbered from `first`."""
+    written = [row for row in rows if isinstance(row, LlmRow)]
+    # First, because it tells at once which names are hidden in everything else.
+    secrets = secrets_of(subject, written)
     around = _look_around(subject, rows)
     moments = describe_moments(subject, [row for row in rows if isinstance(row, Moment)])
-    written = [row for row in rows if isinstance(row, LlmRow)]
-    of_llms = iter(describe_llm_rows(subject, written))
+    of_llms = iter(describe_llm_rows(subject, written, secrets))
 
     def entry_of(row: Row) -> TimelineEntry:
         match row:
@@ -110,9 +115,13 @@ def _held_at(row: Row, operations: Mapping[str, ToolOperation]) -> tuple[int, in
 
 
 def _approvals(operations: Iterable[ToolOperation]) -> dict[str, list[Approval]]:
+    """By operation, with those that were asked for before other arguments took their place."""
     asked = [one.id for one in operations if one.approval_id is not None]
+    if not asked:
+        return {}
+    wanted = Q(operation_id__in=asked) | Q(superseded_by__operation_id__in=asked)
     found: dict[str, list[Approval]] = {}
-    for approval in Approval.objects.filter(operation_id__in=asked).order_by("requested_at"):
+    for approval in Approval.objects.filter(wanted).distinct().order_by("requested_at"):
         found.setdefault(approval.operation_id, []).append(approval)
     return found
 
@@ -303,9 +312,8 @@ def _evidence_of_approval(
             "decided_by": approval.decided_by or None,
             "decided_at": approval.decided_at.isoformat() if approval.decided_at else None,
         }
-    before = next(
-        (one for one in around.approvals[operation.id] if one.id == approval.supersedes_id), None
-    )
+    known = chain.from_iterable(around.approvals.values())
+    before = next((one for one in known if one.id == approval.supersedes_id), None)
     return {
         "fingerprint": approval.fingerprint,
         "reviewed": redact(approval.covered, names_of_operation(operation)),

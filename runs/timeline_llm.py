@@ -18,7 +18,7 @@ from runs.presenting_llm import (
     say_handoff,
     say_outcome,
 )
-from runs.sensitive import Secrets, load_secrets
+from runs.sensitive import Secrets
 from runs.shapes import TimelineEntry
 from runs.timeline_subject import Subject
 from tools.redaction import bound_text
@@ -26,18 +26,25 @@ from tools.redaction import bound_text
 LlmRow: TypeAlias = LlmRequest | Handoff
 
 
-def describe_llm_rows(subject: Subject, rows: Sequence[LlmRow]) -> list[TimelineEntry]:
-    """Their entries, in the given order, numbered by the caller, who looked up the holders."""
-    if not rows:
+def describe_llm_rows(
+    subject: Subject, rows: Sequence[LlmRow], secrets: Secrets | None
+) -> list[TimelineEntry]:
+    """Their entries, in the given order, numbered by the caller, who looked up the holders, and the
+    secrets if there are any rows."""
+    if secrets is None:
         return []
-    steps = {row.step.number for row in rows if isinstance(row, LlmRequest)}
-    secrets = load_secrets(subject.run, steps=steps, names=subject.hidden)
     return [
         _of_request(row, subject.held.get((row.step.number, row.fence_token)), secrets)
         if isinstance(row, LlmRequest)
         else _of_handoff(row, secrets)
         for row in rows
     ]
+
+
+def secrets_of(subject: Subject, rows: Sequence[LlmRow]) -> Secrets | None:
+    """What is hidden in what these say; None where there are none."""
+    steps = {row.step.number for row in rows if isinstance(row, LlmRequest)}
+    return subject.look_up_secrets(steps=steps) if rows else None
 
 
 def _of_request(row: LlmRequest, attempt: StepAttempt | None, secrets: Secrets) -> TimelineEntry:

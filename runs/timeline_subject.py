@@ -26,7 +26,7 @@ from runs.models import (
     ToolOperation,
     Transition,
 )
-from runs.sensitive import names_of_run
+from runs.sensitive import Secrets, load_secrets, names_of_run
 
 
 class Subject:
@@ -53,6 +53,12 @@ class Subject:
     def hidden(self) -> frozenset[str]:
         """The names that hold secrets anywhere in the run."""
         return names_of_run(run_id=self.run_id, agent=self.run.agent)
+
+    def look_up_secrets(self, *, steps: Collection[int]) -> Secrets:
+        """What is hidden in texts about these steps; their names are the run's `hidden`."""
+        secrets = load_secrets(self.run, steps=steps, names=self.__dict__.get("hidden"))
+        self.hidden = secrets.names
+        return secrets
 
     def edges(self) -> QuerySet[Transition]:
         edges = Transition.objects.filter(run_id=self.run_id)
@@ -82,18 +88,21 @@ class Subject:
         return handoffs if self.operation_id is None else handoffs.none()
 
     def look_up_holders(self, places: Collection[tuple[int, int]]) -> None:
-        """Read who held the run at these steps under these tokens, into `held`."""
+        """Read who held the run at these steps under these tokens, into `held`; with each step its
+        decision, whose body stays where it is, and its wait."""
         found = StepAttempt.objects.filter(
             step__run_id=self.run_id,
             step__number__in={step for step, _ in places},
             fence_token__in={token for _, token in places},
-        ).select_related("step")
+        ).select_related("step__decision", "step__wait")
+        found = found.defer("step__decision__body")
         self.held = {(one.step.number, one.fence_token): one for one in found}
 
 
 def count_rows(*kinds: QuerySet[Any]) -> list[int]:
     """How many rows each kind has, in one query."""
-    counts, values = [], []
+    counts: list[str] = []
+    values: list[Any] = []
     for rows in kinds:
         try:
             sql, given = rows.query.sql_with_params()

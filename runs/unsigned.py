@@ -14,7 +14,7 @@ under the same key, which is the same use.
 """
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection
 
@@ -66,7 +66,7 @@ def note_unsigned(*, since: datetime, until: datetime) -> int:
 
 
 def _find(*, since: datetime, until: datetime) -> list[tuple[str, int]]:
-    values = {
+    values: dict[str, Any] = {
         "since": since,
         "until": until,
         "needed": NEEDED,

@@ -19,7 +19,7 @@ from runs.admin.readonly import Cell, Table
 from runs.admin.show import badge, line, link, list_url, record_url, run_link, when
 from runs.models import AgentRun, Incident, ToolOperation
 from runs.slo.measures import Measure
-from runs.slo.reading import Sum, sum_measures
+from runs.slo.reading import Label, Sum, sum_measures
 
 HOUR, DAY = timedelta(hours=1), timedelta(hours=24)
 # From this part of its calls on, a tool is marked as failing.
@@ -29,6 +29,7 @@ _OF_TOOLS: Final = (
     Measure.OPERATIONS_REJECTED,
     Measure.UNKNOWN_SECONDS,
 )
+_BY_TOOL: Final[tuple[Label, ...]] = ("tool",)
 _OF_AGENTS: Final = (Measure.LLM_REQUESTS, Measure.LLM_TOKENS, Measure.LLM_COST_USD)
 
 
@@ -108,7 +109,7 @@ def _tools(day: Mapping[str, Calls], *, now: datetime) -> Section:
         well = "No call has failed in 24 hours"
         well += f", of {count:,}." if count else ": none was settled."
         return Section("tools", "Failing tools", well=well)
-    hour = _calls_by_tool(sum_measures(since=now - HOUR, by=("tool",), measures=_OF_TOOLS))
+    hour = _calls_by_tool(sum_measures(since=now - HOUR, by=_BY_TOOL, measures=_OF_TOOLS))
     worst = sorted(failing, key=lambda tool: (-failing[tool].failing, tool))[:ROWS]
     table = Table(
         ["tool", "in 24 h", "in the last hour"],

@@ -63,7 +63,7 @@ def _describe_beginning(viewer: Viewer) -> dict[str, Any] | None:
     if not viewer.may("runs.view_agentrun") or AgentRun.objects.exists():
         return None
     return {
-        "tools": [tool.name for tool in all_tools() if tool.name != read_result.spec.name][:_NAMED],
+        "tools": [tool.name for tool in all_tools() if tool.name != read_result.__name__][:_NAMED],
         "agents": [agent.name for agent in all_agents() if agent.name != EXTERNAL][:_NAMED],
     }
 

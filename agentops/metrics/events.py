@@ -9,15 +9,16 @@ answer got lost on its way, a few seconds of one process may be counted twice.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from prometheus_client.metrics_core import Metric
 
 from agentops.metrics.families import counters
 from agentops.models import EventCount
 from runs.events import Name
-from tools.outcome import Outcome
-from tools.reconciled import Verdict
+from runs.models import ToolObservation
+
+Verdict = ToolObservation.Verdict
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ COUNTED: Final[Mapping[Name, Counted]] = {
         "calls",
         "Calls of tools that came to an end, by what it was.",
         field="outcome",
-        values=tuple(one.__name__.lower() for one in get_args(Outcome)),
+        values=(Verdict.COMMITTED, Verdict.REJECTED, Verdict.NOT_SENT, Verdict.UNKNOWN),
     ),
     Name.LOOK_UP_DONE: Counted(
         "look_ups",
         "Times that a provider was asked about an unknown operation, by what it said.",
         field="verdict",
-        values=get_args(Verdict),
+        values=(Verdict.COMMITTED, Verdict.NOT_FOUND, Verdict.INDETERMINATE),
     ),
     Name.LEASE_LOST: Counted(
         "leases_lost_events", "Times that a process found that it held a run no more."

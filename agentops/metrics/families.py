@@ -1,6 +1,6 @@
 """Metric families, as the exposition wants them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -21,7 +21,7 @@ def gauges(name: str, what: str, *, label: str, values: Mapping[str, float]) -> 
 
 
 def counters(
-    name: str, what: str, *, labels: Collection[str], values: Mapping[tuple[str, ...], float]
+    name: str, what: str, *, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
 ) -> Metric:
     """One sum for each combination of label values; `_total` is added to the name."""
     family = CounterMetricFamily(PREFIX + name, what, labels=labels)

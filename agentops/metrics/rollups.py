@@ -10,10 +10,10 @@ begins with its first value.
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from math import inf
 from typing import Final
 
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
 
 from agentops.metrics import objectives
 from agentops.metrics.declared import find_tools, name_tool
@@ -107,8 +107,11 @@ def _histogram(
     for combination, rows in sorted(series.items()):
         # What was counted under other bounds is counted under the next one above.
         buckets = [
-            (floatToGoString(bound), sum(one.count for one in rows if one.le <= bound))
-            for bound in bounds
+            (_spell(bound), sum(one.count for one in rows if one.le <= bound)) for bound in bounds
         ]
         family.add_metric(combination, buckets, float(sum(one.total for one in rows)))
     return family
+
+
+def _spell(bound: float) -> str:
+    return "+Inf" if bound == inf else str(float(bound))

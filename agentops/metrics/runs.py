@@ -55,7 +55,7 @@ _ACTIVE: Final = """
 """
 
 
-def _count_active() -> dict[str, float]:
+def _count_active() -> dict[str, int]:
     """By agent. Those without any are there too, so that a series does not end in an alert."""
     with connection.cursor() as cursor:
         cursor.execute(_ACTIVE)
@@ -68,8 +68,8 @@ def _count_held() -> int:
     return int(count)
 
 
-def _count_unserved(active: Mapping[str, float]) -> dict[str, float]:
-    counted = dict.fromkeys(active, 0.0)
+def _count_unserved(active: Mapping[str, int]) -> dict[str, int]:
+    counted = dict.fromkeys(active, 0)
     for one in find_unserved():
         counted[one.agent] = counted.get(one.agent, 0) + one.runs
     return counted

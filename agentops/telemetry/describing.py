@@ -106,7 +106,7 @@ def describe_end(name: Name, about: About) -> Ending:
             outcome = about["outcome"]
             return Ending({"agentops.outcome": outcome}, "" if outcome == "committed" else outcome)
         case Name.LOOK_UP_DONE:
-            verdict = {"agentops.verdict": _bound(about["verdict"])}
+            verdict: Attributes = {"agentops.verdict": _bound(about["verdict"])}
             return Ending(verdict, "look_up_failed" if about["failed"] else "")
         case Name.DECIDER_FAILED:
             return Ending(error=about["error"])

@@ -48,7 +48,10 @@ _ASKED: Final = ("window", "by", "agent", "tool")
 class ServiceLevelAdmin(ReadOnlyAdmin):
     """One page over all rollups: a single one says nothing to anybody."""
 
-    empty = "Nothing was counted yet: that is done every half minute, by a worker, for beat."
+    empty = (
+        "Nothing was counted yet: a worker does it every half minute, when beat asks. Start both: "
+        "python manage.py up."
+    )
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

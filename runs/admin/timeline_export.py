@@ -51,6 +51,8 @@ def _parts(run: AgentRun, operation: ToolOperation | None) -> Iterator[str]:
 
 
 async def _in_turn(parts: Iterator[str]) -> AsyncIterator[str]:
-    following = sync_to_async(next)
-    while (part := await following(parts, None)) is not None:
+    def read() -> str | None:
+        return next(parts, None)
+
+    while (part := await sync_to_async(read)()) is not None:
         yield part

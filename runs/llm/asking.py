@@ -138,7 +138,7 @@ def request(named: Named, question: Question, *, options: LlmOptions, context: C
         shown=dict(question.shown or {}),
     )
     about = {"run_id": context.run_id, "step_number": context.step_number, "llm": noted.llm}
-    about |= {"provider": client.system, "purpose": noted.purpose.value}
+    about |= {"provider": client.system, "purpose": question.purpose.value}
     events.emit(events.Name.LLM_STARTING, **about)
     began = time.monotonic()
     try:

@@ -6,10 +6,11 @@ were; what is asked for and not known is refused, with what is.
 Does not count: `rolling.py` does, every half minute, so the newest runs may be missing.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final, get_args
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
 
-from django.db.models import DateTimeField, F, Func, Q, QuerySet, Value
+from django.db.models import DateTimeField, F, Func, Q, Value
 from django.db.models import Sum as Total
 from django.utils import timezone
 
@@ -25,7 +26,7 @@ from runs.slo.shapes import By, IndicatorStanding, Levels, Point, Report
 from runs.slo.windows import Window
 from tools.registry import all_tools
 
-_LABELS: Final[dict[str, Label]] = {"agent": "agent", "version": "agent_version", "tool": "tool"}
+_LABELS: Final[dict[By, Label]] = {"agent": "agent", "version": "agent_version", "tool": "tool"}
 MOST_GROUPS: Final = 200
 
 
@@ -42,14 +43,13 @@ def build_report(
     Raises InvalidInput.
     """
     span = windows.look_back(window, now=timezone.now())
-    if by is not None and by not in get_args(By):
-        raise _refuse("by", by, get_args(By))
+    grouped = _read_by(by)
     if agent is not None:
         _require_known("agent", agent, [one.name for one in all_agents()])
     if tool is not None:
         _require_known("tool", tool, [one.name for one in all_tools()])
-    label = _LABELS[by] if by is not None else None
-    labels = {"agent", label} if label is not None else {"agent"}
+    label = _LABELS[grouped] if grouped is not None else None
+    labels: set[Label] = {"agent"} if label is None else {"agent", label}
     sums = sum_measures(since=span.since, by=labels, agent=agent, tool=tool)
     counted_at = Sweep.objects.filter(name=SWEEP).values_list("last_run_at", flat=True).first()
     return Report(
@@ -57,7 +57,7 @@ def build_report(
         since=span.since,
         until=span.until,
         counted_at=counted_at,
-        by=by,
+        by=grouped,
         agent=agent,
         tool=tool,
         all=_build_levels(sums, agent=agent, is_of_tool=tool is not None),
@@ -65,6 +65,15 @@ def build_report(
         point_seconds=int(span.width.total_seconds()),
         series=_build_series(span, agent=agent, tool=tool),
     )
+
+
+def _read_by(given: str | None) -> By | None:
+    for one in _LABELS:
+        if given == one:
+            return one
+    if given is not None:
+        raise _refuse("by", given, _LABELS)
+    return None
 
 
 def _require_known(field: str, given: str, names: list[str]) -> None:
@@ -181,7 +190,9 @@ def _build_series(span: Window, *, agent: str | None, tool: str | None) -> list[
     return points
 
 
-def _sum_by_point(span: Window, *, agent: str | None, tool: str | None) -> dict[Any, Any]:
+def _sum_by_point(
+    span: Window, *, agent: str | None, tool: str | None
+) -> dict[datetime, Mapping[str, Any]]:
     """By point: how much there was to judge of each objective, and how much of it was bad."""
     point = Func(
         Value(span.width),
@@ -194,12 +205,12 @@ def _sum_by_point(span: Window, *, agent: str | None, tool: str | None) -> dict[
     for one in INDICATORS:
         columns[f"{one.name}_total"] = Total("count", filter=Q(measure__in=one.total))
         columns[f"{one.name}_bad"] = Total("count", filter=_is_bad(one))
-    rows: QuerySet[Any, dict[str, Any]] = (
+    rows = (
         select_rollups(since=span.since, measures=MEASURES, agent=agent, tool=tool)
         .values(point=point)
         .annotate(**columns)
     )
-    return {row["point"]: row for row in rows}
+    return {row["point"]: dict(row) for row in rows}
 
 
 def _is_bad(indicator: Indicator) -> Q:

@@ -83,8 +83,7 @@ def roll_up(*, since: datetime, until: datetime) -> int:
     span = {"since": since, "until": until}
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-        # Longer than what serves people may take; and these run too seldom to be worth compiling.
-        cursor.execute("SET LOCAL statement_timeout = '60s'; SET LOCAL jit = off")
+        cursor.execute(_SETTINGS)
         cursor.execute(_IS_FOLDED, span)
         if cursor.fetchone()[0]:
             raise AlreadyFolded(since=since, until=until)
@@ -92,7 +91,7 @@ def roll_up(*, since: datetime, until: datetime) -> int:
         rows = 0
         for statement in _STATEMENTS:
             cursor.execute(statement, span)
-            rows += cursor.rowcount
+            rows += int(cursor.rowcount)
     return rows
 
 
@@ -129,7 +128,7 @@ def _fold(fold: Fold, *, until: datetime, deadline: float) -> int:
             some = floor(oldest, fold.longer) + FOLDED_AT_ONCE * fold.longer
             values = {"short": short, "long": int(fold.longer.total_seconds())}
             cursor.execute(_FOLD, values | {"before": min(before, some), "origin": ORIGIN})
-            folded += cursor.fetchone()[0]
+            folded += int(cursor.fetchone()[0])
         if time.monotonic() >= deadline:
             return folded
 
@@ -158,6 +157,10 @@ def _find_beginning() -> datetime | None:
 
 
 # -- Statements ----------------------------------------------------------------
+
+# More time and memory than what serves people may take; too seldom to be worth compiling.
+_SETTINGS: Final = """
+    SET LOCAL statement_timeout = '60s'; SET LOCAL work_mem = '64MB'; SET LOCAL jit = off"""
 
 
 def _array(bounds: tuple[float, ...]) -> str:

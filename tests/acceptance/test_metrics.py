@@ -56,15 +56,17 @@ def stack(transactional_db: None, tmp_path: Path) -> Iterator[Stack]:
     env = environment(of_this_test(), apps="tests.acceptance.countedapp", lease_seconds=PATIENCE)
     with ExitStack() as running:
 
-        def start(name: str, *arguments: str) -> Program:
-            program = Program("-m", *arguments, env=env, log=tmp_path / f"{name}.log", name=name)
+        def start(name: str, *arguments: str, **more: str) -> Program:
+            log = tmp_path / f"{name}.log"
+            program = Program("-m", *arguments, env=env | more, log=log, name=name)
             return running.enter_context(program)
 
         webs = [(start(f"web-{port}", "uvicorn", *_web(port)), port) for port in _free_ports()]
-        threads = start("threads", "celery", *processes.worker(name="threads"))
+        last = {"COUNTS_AT_END": "1"}
+        threads = start("threads", "celery", *processes.worker(name="threads"), **last)
         # Named so, because the name prefork leaves the pool of the settings in place.
         forks = ("--pool=processes", "--concurrency=2")
-        forking = start("forking", "celery", *processes.worker(name="forking"), *forks)
+        forking = start("forking", "celery", *processes.worker(name="forking"), *forks, **last)
         urls = []
         for web, port in webs:
             urls.append(f"http://127.0.0.1:{port}")

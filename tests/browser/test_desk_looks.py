@@ -105,9 +105,9 @@ def test_the_headline_leads_to_settling_what_is_uncertain(
     page = sign_in(root, viewport=PHONE)
     page.goto("/admin/")
     follow(page, page.get_by_role("link", name="Settle the first one"))
-    page.get_by_label("It happened", exact=False).first.check()
-    page.get_by_label("How you know").fill("The label lies on the parcel.")
-    follow(page, page.get_by_role("button", name="Settle"))
+    page.get_by_role("radio").first.check()
+    page.get_by_label("How do you know?").fill("The label lies on the parcel.")
+    follow(page, page.get_by_role("button", name="Settle it"))
     run.refresh_from_db()
     assert not run.uncertain
     page.goto("/admin/")

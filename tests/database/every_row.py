@@ -61,7 +61,11 @@ def _beside(run: AgentRun, api: Caller) -> None:
     _told(run)
     schedule(f"schedule-{number}", objective=HOSTILE, input={"note": HOSTILE})
     save_row(f"policy {number}", tool="elsewhere", reason=HOSTILE)
-    release = Release.objects.create(id=f"release {number}", agents={"a": HOSTILE}, tools={})
+    release = Release.objects.create(
+        id=f"release {number}",
+        agents={HOSTILE: {"version": HOSTILE, "rule": "next_step"}},
+        tools={},
+    )
     Definition.objects.create(
         kind="prompt", name=HOSTILE, version=f"v{number}", body={"text": HOSTILE}
     )

@@ -56,6 +56,14 @@ def test_after_a_pause_it_catches_up_by_days() -> None:
     assert all(one[1] == next_one[0] for one, next_one in pairwise(seen))
 
 
+def test_a_long_pause_is_caught_up_with_over_several_sweeps() -> None:
+    paying(Listing())
+    Sweep.objects.create(name="audit pay", done_until=datetime.now(UTC) - 20 * DAY)
+    assert audit_sweeps.run_once().audits == audit_sweeps.MOST_AUDITS
+    assert done_until() == spans()[-1][1]
+    assert audit_sweeps.run_once().audits == 20 - audit_sweeps.MOST_AUDITS
+
+
 def test_a_span_that_could_not_be_asked_for_is_asked_for_again() -> None:
     listing = Listing()
     paying(listing)

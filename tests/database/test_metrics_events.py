@@ -4,8 +4,8 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import Any, get_args
 
 import pytest
 from celery.signals import worker_shutdown
@@ -21,6 +21,7 @@ from runs.events import Name
 from tests.database.kit import (
     LOST,
     Script,
+    another_connection,
     call_once,
     change,
     drive,
@@ -29,6 +30,9 @@ from tests.database.kit import (
     scripted_tool,
 )
 from tests.database.scraping import scrape
+from tests.processes import wait_until
+from tools.outcome import Committed, Refused, Unknown, Unsent, name_of
+from tools.reconciled import Verdict
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -96,6 +100,12 @@ def test_a_value_that_is_not_one_of_a_closed_set_is_no_label() -> None:
     assert scrape()("hints_lost_total", task="") == 1
 
 
+def test_every_outcome_of_a_call_and_of_a_look_up_is_one_of_their_sets() -> None:
+    outcomes = (Committed(None), Refused("no"), Unsent("no"), Unknown("no"))
+    assert {name_of(one) for one in outcomes} == set(COUNTED[Name.CALL_DONE].values)
+    assert set(get_args(Verdict)) == set(COUNTED[Name.LOOK_UP_DONE].values)
+
+
 def test_events_that_nobody_counts_are_not_counted() -> None:
     events.emit(Name.COMMIT_STARTING, run_id="1")
     assert flush() == 0
@@ -130,17 +140,25 @@ def test_all_of_it_is_one_statement(django_assert_num_queries: Any) -> None:
 
 
 def test_processes_that_write_at_once_do_not_lock_each_other_out() -> None:
-    def write(turn: int) -> None:
-        try:
-            names = [counted.name for counted in COUNTED.values()]
-            for _ in range(20):
-                flushing._write({(name, ""): 1 for name in (names if turn % 2 else names[::-1])})
-        finally:
-            connection.close()
+    EventCount.objects.bulk_create([EventCount(name="a", count=1), EventCount(name="z", count=1)])
+    free = "SELECT name FROM agentops_eventcount WHERE name = 'a' FOR UPDATE SKIP LOCKED"
+    holder, looker = another_connection(autocommit=False), another_connection()
+    with closing(holder), closing(looker), ThreadPoolExecutor(1) as pool:
+        holder.execute("UPDATE agentops_eventcount SET count = 2 WHERE name = 'z'")
+        writing = pool.submit(_write_here, {("z", ""): 1, ("a", ""): 1})
+        # In the order of names, it has one by the time it waits for the other.
+        wait_until(lambda: looker.execute(free).fetchone() is None, what="it waits in order")
+        holder.rollback()
+        writing.result()
+    assert _written() == {("a", ""): 2, ("z", ""): 2}
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(4)))
-    assert set(_written().values()) == {80}
+
+def _write_here(counts: Counts) -> None:
+    tally.add(counts)
+    try:
+        flush()
+    finally:
+        connection.close()
 
 
 def test_what_could_not_be_written_is_kept_and_written_later() -> None:

@@ -315,7 +315,7 @@ def test_it_costs_the_same_however_long_it_is(start: Start) -> None:
             read_timeline(run_id=run.id)
         return len(captured)
 
-    assert queries(long_run(start, steps=1)) == queries(long_run(start, steps=12)) == 10
+    assert queries(long_run(start, steps=1)) == queries(long_run(start, steps=12)) == 9
 
 
 @pytest.mark.django_db
