@@ -45,7 +45,7 @@ WITH_SERVERS = $(BIN)/python -m agentops.embedded
 # programs to start, which a busy machine would disturb. Whole stacks are started alone.
 # What is not named waits. The longest files come first, so that none of them is begun last.
 COMPUTING = tests/database tests/unit tests/protocol tests/architecture
-ALONE = tests/acceptance/test_demo.py tests/acceptance/test_demo_llm.py tests/acceptance/test_up.py
+ALONE = $(addprefix tests/acceptance/test_,demo.py demo_llm.py up.py metrics.py telemetry.py)
 LONGEST = tests/crash tests/conformance
 OTHERS = $(patsubst tests/%/__init__.py,tests/%,$(sort $(wildcard tests/*/__init__.py)))
 WAITING = $(LONGEST) $(filter-out $(LONGEST) $(COMPUTING),$(OTHERS)) $(ALONE:%=--ignore=%)

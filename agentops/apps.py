@@ -1,7 +1,9 @@
 from django.apps import AppConfig
 
-from agentops import celery  # noqa: F401  tasks are published through the current app
-from agentops import logs
+from agentops import (
+    celery,  # noqa: F401  tasks are published through the current app
+    logs,
+)
 from agentops.telemetry import lines
 from runs import events
 

@@ -162,7 +162,9 @@ def say_in_flight(operation: Operation) -> str:
 
 def tools_table(tools: Sequence[Tool]) -> Table:
     """One row per tool: what it does and how it is recovered."""
-    table = _table("tool", "effect", "provider", "key", "look-up", "audit", "approval", "description")
+    table = _table(
+        "tool", "effect", "provider", "key", "look-up", "audit", "approval", "description"
+    )
     for tool in tools:
         table.add_row(
             _text(tool.name),

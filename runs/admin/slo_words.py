@@ -119,8 +119,8 @@ def _budget(one: IndicatorStanding) -> str:
 
 
 def _time(point: Point, report: Report) -> str:
-    form = "%d %b" if report.point_seconds >= DAY else "%d %b %H:%M"
-    return point.at.strftime(form)
+    is_within_a_day = (report.until - report.since).total_seconds() < DAY + 3_600
+    return point.at.strftime("%H:%M" if is_within_a_day else "%d %b %H:%M")
 
 
 def _part(point: Point, name: Objective) -> float | None:
@@ -234,7 +234,7 @@ def say_duplicates(levels: Levels) -> str:
 
 def spread_rows(levels: Levels) -> list[tuple[str, ...]]:
     """How values of each distribution lie, one row for each that has any."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for measure, title in _SPREADS.items():
         spread = levels.distributions[measure]
         if spread.count:

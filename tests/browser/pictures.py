@@ -12,13 +12,15 @@ from typing import Final, Literal
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from runs import Agent, Ask, CallTools, Context, Decision, Fail, Finish, ToolCall
 from runs.access import operator
 from runs.agents import forget_agents
 from runs.commands import pause_run, start_run
-from runs.models import AgentRun, Sweep, ToolOperation
+from runs.models import AgentRun, Rollup, Sweep, ToolOperation
 from runs.slo.measures import Measure
+from runs.slo.slices import floor
 from tests.browser.conftest import TOOLS, SignIn
 from tests.browser.looking import DESK, PHONE
 from tests.database.deploying import serve
@@ -47,6 +49,7 @@ PICTURES: Final = (
     Picture("desk", lambda run: "/admin/"),
     Picture("desk-on-a-phone", lambda run: "/admin/", on_a_phone=True, scheme="dark"),
     Picture("timeline", lambda run: f"/admin/runs/agentrun/{run.pk}/timeline/"),
+    Picture("service-levels", lambda run: "/admin/runs/rollup/"),
     Picture("inbox", lambda run: "/admin/runs/approval/?show=pending"),
 )
 
@@ -141,4 +144,38 @@ def _beside_the_runs() -> None:
     add_rollup(Measure.LLM_REQUESTS, 318)
     add_rollup(Measure.LLM_TOKENS, 318, total=1_204_000)
     add_rollup(Measure.LLM_COST_USD, 318, total="4.17")
+    _count_a_day()
     assert ToolOperation.objects.filter(status="UNKNOWN").count() == 2
+
+
+def _count_a_day() -> None:
+    """What the sweep that rolls up would have counted, hour by hour."""
+    Sweep.objects.update_or_create(name="rollups")
+    now = floor(timezone.now(), timedelta(minutes=5))
+    for hour in range(24):
+        failed = 1 if hour in (5, 11, 12) else 0
+        hourly = {
+            (Measure.RUNS_COMPLETED, 0.0): 40 + hour % 7 - failed,
+            (Measure.RUNS_FAILED, 0.0): failed,
+            (Measure.RUNS_TOUCHED, 0.0): 3 + hour % 3,
+            (Measure.RUN_WORKING_SECONDS, 60.0): 36 + hour % 7,
+            (Measure.RUN_WORKING_SECONDS, 3_600.0): 3 if hour == 12 else 1,
+            (Measure.RUN_COST_USD, 0.25): 40 + hour % 7,
+            (Measure.OPERATIONS_SENT, 0.0): 90 + hour % 5,
+            (Measure.UNKNOWN_IN_TIME, 0.0): hour % 4,
+            (Measure.APPROVALS_UNCHANGED, 0.0): 3,
+            (Measure.APPROVALS_CHANGED, 0.0): hour % 2,
+        }
+        Rollup.objects.bulk_create(
+            Rollup(
+                starts_at=now - timedelta(hours=hour),
+                seconds=300,
+                agent="complaints",
+                agent_version="1",
+                measure=measure,
+                le=le,
+                count=count,
+            )
+            for (measure, le), count in hourly.items()
+            if count
+        )
