@@ -83,7 +83,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
     ordering = ("-id",)
     empty = (
         "No notification yet: one is made when a person is needed, an effect is uncertain or a run "
-        "ends. Who hears of it is said by e-mail addresses and AGENTOPS_WEBHOOK_URLS."
+        "ends, for people with an e-mail address and for the webhooks that are set."
     )
 
     @admin.display(description="notification")

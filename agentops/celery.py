@@ -56,6 +56,14 @@ def _send_last_spans(**_: Any) -> None:
     exporting.stop()
 
 
+@signals.worker_process_shutdown.connect
+def _write_last_lines(**_: Any) -> None:
+    from agentops import logs
+
+    # A forked worker runs nothing more of what Python does at an end.
+    logs.flush()
+
+
 @signals.setup_logging.connect
 def _keep_logging(**_: Any) -> None:
     """Django has set logging up by the settings; Celery would do it anew, in its own form."""

@@ -2,34 +2,26 @@
 
 Guarantees: `/healthz` asks nobody, so a database that is away does not get the web
 process killed; `/readyz` names each part, and is 503 unless runs started now would
-go on: the database answers, the broker answers, and sweeps are fresh. Sweeps run
-on workers, so a fresh one shows that a worker works. Runs that no worker goes on with are told
-of, and leave it ready: what is started now is not kept from going on by them.
+go on: the database answers, the broker answers, and the sweeps that runs need are fresh.
+Sweeps run on workers, so a fresh one shows that a worker works. Runs that no worker goes on with,
+and other sweeps that are late, are told of, and leave it ready: what is started now is not kept
+from going on by them.
 
 Does not say why a part fails beyond the kind of error: the address is open to all.
 """
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import timedelta
-from typing import Final
 
 import celery
 from django.conf import settings
 from django.db import connection
-from django.db.models import F
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from runs.models import Sweep
+from agentops.sweeping import read_standings
 from runs.unserved import find_unserved
-
-# Those that beat asks for as often as for each other.
-SWEEPS: Final = ("due runs", "approvals", "schedules")
-LEAST_SWEEP_AGE: Final = timedelta(seconds=10)
-SWEEPS_MISSED: Final = 10
 
 
 @dataclass(frozen=True)
@@ -97,23 +89,21 @@ def _broker() -> Part:
 
 
 def _sweeps() -> Part:
-    """The oldest of the sweeps that nothing goes on without."""
-    allowed = max(LEAST_SWEEP_AGE, SWEEPS_MISSED * settings.SWEEP_EVERY)
-    ages: dict[str, timedelta] = dict(
-        Sweep.objects.filter(name__in=SWEEPS)
-        .annotate(age=Now() - F("last_run_at"))
-        .values_list("name", "age")
-    )
-    if missing := [name for name in SWEEPS if name not in ages]:
+    """The oldest of the sweeps that nothing goes on without. Others are a number, as some of
+    them have the name of a tool."""
+    standings = read_standings()
+    needed = [one for one in standings if one.is_needed]
+    if missing := [one.name for one in needed if not one.has_run]:
         detail = f"none of {' and '.join(missing)} has run yet: are beat and a worker up?"
         return Part(ok=False, detail=detail)
-    name, age = max(ages.items(), key=lambda one: one[1])
-    fresh = age < allowed
-    limit = "" if fresh else f", more than {allowed.total_seconds():g} s: are beat and a worker up?"
-    return Part(
-        ok=fresh,
-        detail=f"a worker ran the last one of {name} {age.total_seconds():.1f} s ago{limit}",
-    )
+    oldest = max(needed, key=lambda one: one.seconds)
+    detail = f"a worker ran the last one of {oldest.name} {oldest.seconds:.1f} s ago"
+    if oldest.is_late:
+        limit = f"more than {oldest.allowed:g} s"
+        return Part(ok=False, detail=f"{detail}, {limit}: are beat and a worker up?")
+    if late := sum(one.is_late for one in standings):
+        detail += f"; late: {late} of the others, which `manage.py doctor` names"
+    return Part(ok=True, detail=detail)
 
 
 def _versions() -> Part:

@@ -2,16 +2,24 @@
 
 Guarantees: every line that is written while a run is held, by whichever library, carries `run_id`,
 `step` and `fence_token`, and within a call `operation_id`; a value, however hostile, ends no line,
-drives no terminal and is no key, and is cut where it is too long.
+drives no terminal and is no key, and is cut where it is too long. Nobody waits for a line to be
+written: between a provider's answer and its commit there may stand one, and a reader that stalls
+costs lines, which are counted, and never an answer.
+
+Does not outlive the process: one that is killed takes along what it had not written yet.
 
 Does not redact: what a tool logs is the tool's own. The kernel's lines have names, ids, numbers
 and classes of outcome (`telemetry/lines.py`).
 """
 
 import logging
+import os
 import sys
+import threading
 from collections.abc import Collection, Mapping
-from typing import Any, Final, TextIO
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Final
 
 import structlog
 from django.core.checks import CheckMessage, Error
@@ -25,6 +33,10 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 LONGEST: Final = 2_000
 LONGEST_TRACEBACK: Final = 16_000
+MOST_WAITING: Final = 1_000
+# Less than every process's grace, whatever else it does with it.
+LAST_LINES_SECONDS: Final = 1.0
+STDERR: Final = 2
 OURS: Final = ("agentops", "approvals", "runs", "tools")
 
 
@@ -99,18 +111,77 @@ def make_formatter(*, form: str) -> logging.Formatter:
     )
 
 
-class StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to what is standard error when a line is written, as print does."""
+class StderrHandler(logging.Handler):
+    """Hands finished lines to a thread of its own, which writes them to standard error.
+
+    In a forked child none of its parent's threads lives, so it begins anew; what its parent had
+    not written yet is its parent's.
+    """
 
     def __init__(self) -> None:
-        logging.Handler.__init__(self)
+        super().__init__()
+        self._writer: threading.Thread | None = None
+        self._lost = 0
 
-    @property
-    def stream(self) -> TextIO:
-        return sys.stderr
+    def emit(self, record: logging.LogRecord) -> None:
+        # Whoever writes a line holds the handler's lock, so no two count or begin at once.
+        if self._writer is None or not self._writer.is_alive():
+            self._begin()
+        if self._waiting.qsize() >= MOST_WAITING:
+            self._lost += 1
+            return
+        try:
+            # Here, where it is known what the thread is doing.
+            line = self.format(record)
+        except Exception:  # noqa: BLE001  a line that cannot be written is no reason to stop
+            where = f"{record.pathname}:{record.lineno}"
+            line = self.format(_note(f"a log line could not be formatted: {where}"))
+        self._waiting.put(line)
 
-    @stream.setter
-    def stream(self, _: TextIO) -> None: ...
+    def flush(self) -> None:
+        """Wait a moment until what was said is written. `logging` does at the end of a process."""
+        if self._writer is not None and self._writer.is_alive():
+            is_written = threading.Event()
+            self._waiting.put(is_written)
+            is_written.wait(LAST_LINES_SECONDS)
+
+    def _begin(self) -> None:
+        # Its `put` may be interrupted by a signal that has something to say itself.
+        self._waiting: SimpleQueue[str | threading.Event] = SimpleQueue()
+        self._writer = threading.Thread(
+            target=self._write, args=(self._waiting, self._lost), name="log lines", daemon=True
+        )
+        self._writer.start()
+
+    def _write(self, waiting: "SimpleQueue[str | threading.Event]", told: int) -> None:
+        while True:
+            # All at once: each writing costs a turn among busy threads.
+            taken = [waiting.get(), *(waiting.get() for _ in range(waiting.qsize()))]
+            if (lost := self._lost) > told:
+                taken.append(self.format(_note(f"log lines lost, not read in time: {lost - told}")))
+                told = lost
+            _write_out("".join(f"{one}\n" for one in taken if isinstance(one, str)))
+            for one in taken:
+                if isinstance(one, threading.Event):
+                    one.set()
+
+
+def _note(said: str) -> logging.LogRecord:
+    return logging.LogRecord(__name__, logging.WARNING, "", 0, said, None, None)
+
+
+def _write_out(text: str) -> None:
+    # Not by sys.stderr: its lock, held while nobody reads, would stop whoever prints.
+    left = text.encode(errors="backslashreplace")
+    with suppress(OSError):
+        while left:
+            left = left[os.write(STDERR, left) :]
+
+
+def flush() -> None:
+    """Write what is left. For a process that ends in another way than Python's own."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
 
 
 def _common() -> list[Processor]:

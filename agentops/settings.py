@@ -261,6 +261,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(hours=1),
         "options": {"expires": 3600},
     },
+    "find-unsigned": {
+        "task": "runs.find_unsigned",
+        "schedule": timedelta(hours=1),
+        "options": {"expires": 3600},
+    },
     "roll-up": {
         "task": "runs.roll_up",
         "schedule": timedelta(seconds=30),

@@ -19,6 +19,7 @@ from typing import Any, Final
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
+from agentops import logs
 from agentops.mcp.door import PATHS, Door
 from agentops.mcp.server import Threads, serving
 from agentops.metrics.flushing import flusher
@@ -64,6 +65,8 @@ class Web:
         await sync_to_async(drivers.stop, thread_sensitive=False)()
         await sync_to_async(exporting.stop, thread_sensitive=False)()
         await sync_to_async(flusher.stop, thread_sensitive=False)()
+        # The server ends the process by the signal that ended it.
+        await sync_to_async(logs.flush, thread_sensitive=False)()
         await send({"type": "lifespan.shutdown.complete"})
 
 

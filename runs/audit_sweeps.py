@@ -1,26 +1,27 @@
-"""Audits by the clock: every tool whose provider can list its effects, and every signature.
+"""Audits by the clock: every tool whose provider can list its effects, by turns.
 
-Guarantees: each moment is audited once per tool, in spans of a day at most, also after a time in
-which nothing ran or the provider did not answer: how far it is done is a row, moved on only by an
-audit that took place. A span that holds too many effects is halved. Two sweeps at one time ask
-for a tool once, and no tool holds up another.
+Guarantees: each moment is counted once per tool, in spans of a day at most, also after a time in
+which nothing ran or the provider did not answer: how far it is done is a row, moved on by the
+transaction that keeps the audit. Two sweeps at one time may both ask, and one of them counts.
+A span is as long as the last one lets expect to be comparable, and halved where it was not. No
+tool holds up another: who was not asked for longest is asked first, each has its share of the
+time, and what is left over is the next sweep's.
 
 Does not audit the newest moments, which may yet change at the provider.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import structlog
-from django.db import connection
-from django.db.models.functions import Now
+from django.db import transaction
 
-from runs.auditing import audit_tool, find_margin
-from runs.models import EffectAudit, Sweep
-from runs.unsigned import note_unsigned
+from runs.auditing import ask_provider, find_margin
+from runs.models import EffectAudit
+from runs.watermarks import move_if_there, read_watermark
+from tools.auditing import MOST_EFFECTS
 from tools.registry import all_tools
 from tools.spec import ToolSpec
 
@@ -29,36 +30,35 @@ DAY: Final = timedelta(days=1)
 SHORTEST: Final = timedelta(minutes=1)
 # So many of one tool in one sweep: a provider that answers slowly is caught up with by the next.
 MOST_AUDITS: Final = 12
-# The first of the two keys of the advisory lock; the second one is the sweep's.
-_LOCK: Final = 7_301_004
-UNSIGNED: Final = "unsigned effects"
+# After it none is begun. The last one may take minutes, and a message is not kept for an hour.
+SECONDS: Final = 240.0
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class Audited:
-    """`audits` were made, of which `failed` could not ask; `unsigned` are sends found unsigned."""
+    """`audits` were made, of which `failed` could not ask."""
 
     audits: int = 0
     failed: int = 0
-    unsigned: int = 0
 
 
-def run_once() -> Audited:
-    """One sweep over every tool with an `audit_handler`, and over the sends since the last."""
+def run_once(*, seconds: float = SECONDS) -> Audited:
+    """One sweep over the tools with an `audit_handler`, as far as the time allows."""
+    began = time.monotonic()
     audits: list[EffectAudit] = []
-    for spec in audited_tools():
+    turns = sorted(((_find_newest(spec), spec) for spec in audited_tools()), key=_last_asked)
+    for place, (newest, spec) in enumerate(turns, 1):
+        if place > 1 and time.monotonic() >= began + seconds:
+            break
         try:
-            audits += _catch_up(spec)
+            deadline = began + seconds * place / len(turns)
+            audits += _catch_up(spec, newest=newest, deadline=deadline)
         except Exception:
             # A span that is not done is the next sweep's again.
             log.exception("audit_failed", tool=spec.name)
-    return Audited(
-        audits=len(audits),
-        failed=sum(1 for one in audits if one.error),
-        unsigned=_catch_up_with_signatures(),
-    )
+    return Audited(audits=len(audits), failed=sum(1 for one in audits if one.error))
 
 
 def audited_tools() -> list[ToolSpec]:
@@ -71,67 +71,56 @@ def sweep_name(spec: ToolSpec) -> str:
     return f"audit {spec.name}"
 
 
-def _catch_up(spec: ToolSpec) -> list[EffectAudit]:
+def _find_newest(spec: ToolSpec) -> EffectAudit | None:
+    return EffectAudit.objects.filter(tool=spec.name).order_by("-id").first()
+
+
+def _last_asked(turn: tuple[EffectAudit | None, ToolSpec]) -> int:
+    newest, _ = turn
+    return 0 if newest is None else newest.pk
+
+
+def _catch_up(spec: ToolSpec, *, newest: EffectAudit | None, deadline: float) -> list[EffectAudit]:
+    """Audit on from where the tool is done; at least one span, also past the deadline."""
+    margin = find_margin(spec)
+    now, since = read_watermark(sweep_name(spec), first=DAY + margin)
+    until, length = now - margin, _choose_length(newest)
     audits: list[EffectAudit] = []
-    with _alone(sweep_name(spec)) as watermark:
-        if watermark is None:
-            return audits
-        until = watermark.now - find_margin(spec)
-        since, longest = watermark.done_until or until - DAY, DAY
-        while since < until and len(audits) < MOST_AUDITS:
-            end = min(since + longest, until)
-            audit = audit_tool(spec=spec, since=since, until=end)
-            audits.append(audit)
-            if not audit.error:
-                watermark.move(end, found=audit.effects - audit.matched + audit.missing)
-                since = end
-            elif audit.effects and end - since > SHORTEST:
-                longest = (end - since) / 2
-            else:
-                break
+    while since < until and len(audits) < MOST_AUDITS:
+        if audits and time.monotonic() >= deadline:
+            break
+        end = min(since + length, until)
+        audit = ask_provider(spec=spec, since=since, until=end)
+        if not _keep(audit, name=sweep_name(spec)):
+            break
+        audits.append(audit)
+        if not audit.error:
+            since = end
+        elif not audit.effects or end - since <= SHORTEST:
+            break
+        length = _choose_length(audit)
     return audits
 
 
-def _catch_up_with_signatures() -> int:
-    with _alone(UNSIGNED) as watermark:
-        if watermark is None:
-            return 0
-        since, found = watermark.done_until or watermark.now - DAY, 0
-        while since < watermark.now:
-            end = min(since + DAY, watermark.now)
-            found += note_unsigned(since=since, until=end)
-            watermark.move(end, found=found)
-            since = end
-        return found
+def _keep(audit: EffectAudit, *, name: str) -> bool:
+    """Write the audit down; False if another sweep has counted its span."""
+    found = audit.effects - audit.matched + audit.missing
+    with transaction.atomic():
+        if not audit.error and not move_if_there(
+            name, since=audit.since, until=audit.until, found=found
+        ):
+            return False
+        audit.save(force_insert=True)
+    return True
 
 
-@dataclass(frozen=True)
-class _Watermark:
-    name: str
-    now: datetime
-    done_until: datetime | None
-
-    def move(self, until: datetime, *, found: int) -> None:
-        Sweep.objects.filter(name=self.name).update(
-            done_until=until, last_run_at=Now(), found=found
-        )
-
-
-@contextmanager
-def _alone(name: str) -> Iterator[_Watermark | None]:
-    """How far the sweep is done, held alone; None while another process is at it.
-
-    The lock is the session's, since no transaction may be open while a provider is asked.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [_LOCK, name])
-        is_alone = cursor.fetchone()[0]
-    if not is_alone:
-        yield None
-        return
-    try:
-        Sweep.objects.get_or_create(name=name)
-        yield _Watermark(*Sweep.objects.values_list("name", Now(), "done_until").get(name=name))
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [_LOCK, name])
+def _choose_length(last: EffectAudit | None) -> timedelta:
+    """How long a span holds half of what is compared at most, if it is as busy as the last."""
+    if last is None:
+        return DAY
+    length = last.until - last.since
+    if not last.error:
+        length *= MOST_EFFECTS / (2 * max(last.effects, 1))
+    elif last.effects:
+        length /= 2
+    return min(max(length, SHORTEST), DAY)

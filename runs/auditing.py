@@ -7,10 +7,15 @@ asking is one row, also where the provider could not be asked: then nothing is c
 transaction is open meanwhile, and nothing moves a state.
 
 Asks for a little more than it judges, on either side of the span: an operation may be sent before
-a boundary and settled behind it, and a provider has a clock of its own.
+a boundary and settled behind it, and a provider has a clock of its own. Of that margin only what
+an operation of the span needs is kept, so that a span may be as short as a busy tool needs it.
+
+Where a person settled an operation, the reference is in the person's words: the first effect that
+the provider names of it is its own, whatever it is called, and a second name is a second effect.
 
 Does not judge what was under way for longer than that, nor what the provider lists of other tools'
 operations, and opens no incident for what is unaccounted for or missing: a person looks at those.
+Writes no evidence of an operation that is being sent: its worker is about to answer.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,11 +24,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db import connection
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from runs.evidence import observe_look_up
 from runs.late import FURTHER_EFFECT, name_effects, note_late_effect, open_incident
-from runs.models import TEXT_LIMIT, EffectAudit, Incident, ToolOperation
+from runs.models import TEXT_LIMIT, EffectAudit, Incident, ToolObservation, ToolOperation
 from runs.state import SETTLED_STATUSES, OperationStatus
 from tools import Effect, EffectType, Reconciled
 from tools.auditing import MOST_EFFECTS, list_effects
@@ -44,21 +49,35 @@ def audit_tool(*, spec: ToolSpec, since: datetime, until: datetime) -> EffectAud
 
     Raises TransactionOpen.
     """
+    audit = ask_provider(spec=spec, since=since, until=until)
+    audit.save(force_insert=True)
+    return audit
+
+
+def ask_provider(*, spec: ToolSpec, since: datetime, until: datetime) -> EffectAudit:
+    """The same, as a row that is not written yet. Incidents and evidence are.
+
+    Raises TransactionOpen.
+    """
     if connection.in_atomic_block:
-        raise TransactionOpen("audit_tool")
+        raise TransactionOpen("ask_provider")
     now = datetime.now(UTC)
-    margin = find_margin(spec)
+    span = _Span(since=since, until=until, margin=find_margin(spec), asked_at=now)
     audit = EffectAudit(tool=spec.name, since=since, until=until)
     try:
-        listed = list_effects(spec, since=since - margin, until=min(now, until + margin))
+        expected = _find_expected(spec, span)
+        listed = list_effects(
+            spec,
+            since=since - span.margin,
+            until=min(now, until + span.margin),
+            keep=lambda one: span.holds(one) or one.operation_id in expected,
+        )
     except NotListed as error:
         audit.error = bound_text(str(error), TEXT_LIMIT)
         # Where it was asked for too many, this is how the next one knows to ask for less.
         audit.effects = MOST_EFFECTS if isinstance(error, TooManyEffects) else 0
     else:
-        span = _Span(since=since, until=until, margin=margin, asked_at=now)
-        _Comparison(spec=spec, span=span, audit=audit).compare(listed)
-    audit.save(force_insert=True)
+        _Comparison(spec=spec, span=span, audit=audit, expected=expected).compare(listed)
     return audit
 
 
@@ -75,7 +94,7 @@ class _Span:
     asked_at: datetime
 
     def holds(self, effect: Effect) -> bool:
-        return effect.at is None or self.since <= effect.at < self.until
+        return self.since <= effect.at < self.until
 
 
 @dataclass
@@ -85,6 +104,7 @@ class _Comparison:
     spec: ToolSpec
     span: _Span
     audit: EffectAudit
+    expected: frozenset[str]
     findings: list[dict[str, str]] = field(default_factory=list)
 
     def compare(self, listed: Sequence[Effect]) -> None:
@@ -119,6 +139,8 @@ class _Comparison:
                 self._tell("duplicate", effect)
             elif operation.status == OperationStatus.COMMITTED:
                 self.audit.matched += 1
+                if own != operation.external_ref and operation.external_ref:
+                    self._tell("reference", effect)
             elif operation.status in SETTLED_STATUSES:
                 self.audit.late += 1
                 self._tell("late", effect)
@@ -129,23 +151,34 @@ class _Comparison:
         self, operation: ToolOperation, references: Sequence[str]
     ) -> tuple[ToolOperation, str]:
         """Write the list down as evidence; returns the operation, and which effect is its own."""
+        operation = ToolOperation.objects.get(id=operation.id)
         if operation.status not in SETTLED_STATUSES:
-            # A list has no result, so the tool's own look-up, or a person, settles it.
-            self._observe(operation, references, "indeterminate")
-            for reference in references[1:]:
-                open_incident(
-                    operation,
-                    kind=Incident.Kind.DUPLICATE,
-                    external_ref=reference,
-                    detail=FURTHER_EFFECT,
-                )
+            if operation.status != OperationStatus.RUNNING:
+                # A list has no result, so the tool's own look-up, or a person, settles it.
+                self._observe(operation, references, "indeterminate")
+            _open_duplicates(operation, references[1:])
             operation = ToolOperation.objects.get(id=operation.id)
         # Perhaps by now.
         if operation.status not in SETTLED_STATUSES:
             return operation, references[0]
+        if _is_a_persons(operation) and operation.external_ref not in references:
+            return operation, self._name_own(operation, references)
         if not set(references) <= set(name_effects(operation)):
             self._observe(operation, references, "committed")
         return operation, operation.external_ref or name_effects(operation)[0]
+
+    def _name_own(self, operation: ToolOperation, references: Sequence[str]) -> str:
+        """Which effect it was that a person meant: the first that the provider ever named."""
+        said = _said_by_others(operation).order_by("id")
+        own = said.values_list("external_ref", flat=True).first()
+        if own is None:
+            words = operation.external_ref.casefold()
+            meant = [one for one in references if one.casefold() in words]
+            own = max(meant, key=len, default=references[0])
+            # No proof: by one it would be a further effect beside the one in a person's words.
+            self._observe(operation, [own], "indeterminate")
+        _open_duplicates(operation, [one for one in references if one != own])
+        return own
 
     def _observe(
         self, operation: ToolOperation, references: Sequence[str], verdict: Verdict
@@ -162,10 +195,12 @@ class _Comparison:
 
     def _find_missing(self, listed: Collection[str]) -> None:
         """What is recorded as committed in the span, and should have been listed."""
-        missing = _committed(self.spec, self.span).exclude(id__in=list(listed))
-        self.audit.missing = missing.count()
-        if not self.audit.missing:
+        unlisted = self.expected.difference(listed)
+        if not unlisted:
             return
+        # Asked anew: it may have been corrected meanwhile.
+        missing = _committed(self.spec, self.span).filter(id__in=unlisted)
+        self.audit.missing = missing.count()
         room = max(MOST_FINDINGS - len(self.findings), 0)
         for operation in missing.order_by("settled_at")[:room]:
             self.findings.append(
@@ -191,8 +226,42 @@ def _distinct(listed: Sequence[Effect]) -> list[Effect]:
     once: dict[tuple[str | None, str], Effect] = {}
     for effect in listed:
         once.setdefault((effect.operation_id, effect.external_ref), effect)
-    undated = datetime.min.replace(tzinfo=UTC)
-    return sorted(once.values(), key=lambda one: one.at or undated)
+    return sorted(once.values(), key=lambda one: one.at)
+
+
+def _said_by_others(operation: ToolOperation) -> "QuerySet[ToolObservation]":
+    """What names an effect of the operation, and is no person's word."""
+    return operation.observations.exclude(external_ref="").exclude(
+        source=ToolObservation.Source.PERSON
+    )
+
+
+def _is_a_persons(operation: ToolOperation) -> bool:
+    """Whether the recorded reference was given by a person, and by nobody else."""
+    recorded = operation.external_ref
+    if not recorded:
+        return False
+    named = operation.observations.filter(Q(external_ref=recorded) | Q(also__contains=[recorded]))
+    return set(named.values_list("source", flat=True)) == {ToolObservation.Source.PERSON}
+
+
+def _open_duplicates(operation: ToolOperation, further: Sequence[str]) -> None:
+    for reference in further:
+        open_incident(
+            operation,
+            kind=Incident.Kind.DUPLICATE,
+            external_ref=reference,
+            detail=FURTHER_EFFECT,
+        )
+
+
+def _find_expected(spec: ToolSpec, span: _Span) -> frozenset[str]:
+    """The operations that should be listed. Raises TooManyEffects."""
+    ids = _committed(spec, span).values_list("id", flat=True)
+    expected = frozenset(ids[: MOST_EFFECTS + 1])
+    if len(expected) > MOST_EFFECTS:
+        raise TooManyEffects(tool=spec.name, most=MOST_EFFECTS)
+    return expected
 
 
 def _committed(spec: ToolSpec, span: _Span) -> "QuerySet[ToolOperation]":

@@ -50,7 +50,9 @@ def retry_run(*, actor: Actor, run_id: UUID) -> AgentRun:
             _require_waiting_parent(run)
         again = run.steps.filter(number__gt=_last_that_counts(run), voided_at__isnull=True)
         voided = list(again.order_by("number").values_list("number", flat=True))
-        note_request(run, ControlRequest.Kind.RETRY, actor=actor, steps=voided)
+        # What comes is the bill of another life.
+        spent = {"tokens": run.spent_tokens, "cost_usd": str(run.spent_cost_usd)}
+        note_request(run, ControlRequest.Kind.RETRY, actor=actor, steps=voided, spent=spent)
         again.update(voided_at=Now())
         reopen(
             run,

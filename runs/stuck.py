@@ -14,6 +14,7 @@ there somebody is due. Changes nothing.
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
@@ -23,6 +24,7 @@ from django.db import connection
 from runs.concurrency import FREE, fetch_by_index
 from runs.state import FINAL_STATES, PERSON_STATES, RunState
 from runs.turns import PAIRS
+from tools.checks import LONGEST_TIMEOUT
 
 
 class Why(StrEnum):
@@ -80,8 +82,9 @@ def count_stuck() -> dict[str, int]:
     return {str(why): counted.get(why, 0) for why in Why}
 
 
-# A lease is as long as the longest call; no tool's call takes a day.
-_LONGEST_LEASE: Final = "interval '1 day'"
+# A lease is as long as the longest call, and as its margins, which are a part of the lease of
+# whoever claimed it: at most an hour (`AGENTOPS_LEASE_SECONDS`).
+_LONGEST_LEASE: Final = LONGEST_TIMEOUT + timedelta(hours=1)
 # Of the due runs of one agent and priority, so many are looked at: an unknown state stays due
 # while those behind it are driven, so it comes to the front.
 _FIRST_DUE: Final = 100
@@ -123,6 +126,9 @@ _STUCK: Final = f"""{PAIRS},
                 SELECT FROM runs_agentrun child
                 WHERE parent_id = undated.id
                   AND (finished_at IS NULL OR parent_told_at IS NULL)
+                  AND child.id::text IN (
+                    SELECT external_ref FROM runs_tooloperation
+                    WHERE run_id = undated.id AND step_number = undated.step_number)
             ) THEN '{Why.CHILDREN_ENDED}'
         END AS why
         FROM undated LEFT JOIN runs_wait wait
@@ -133,7 +139,7 @@ _STUCK: Final = f"""{PAIRS},
         UNION ALL
         SELECT id, '{Why.HELD_TOO_LONG}' FROM runs_agentrun
         WHERE lease_owner <> '' AND finished_at IS NULL
-          AND lease_expires_at > statement_timestamp() + {_LONGEST_LEASE}
+          AND lease_expires_at > statement_timestamp() + %(longest_lease)s
     ), stuck AS (SELECT id, min(why) AS why FROM judged WHERE why IS NOT NULL GROUP BY id)
 """  # noqa: S608  ours
 
@@ -146,10 +152,11 @@ _LIST: Final = f"""{_STUCK}
 
 
 def _fetch(statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    states = {
+    ours = {
+        "longest_lease": _LONGEST_LEASE,
         "known": [str(state) for state in RunState],
         "final": [str(state) for state in FINAL_STATES],
         "undated": [str(state) for state in PERSON_STATES | {RunState.WAITING}],
     }
     with connection.cursor() as cursor:
-        return fetch_by_index(cursor, statement, values | states)
+        return fetch_by_index(cursor, statement, values | ours)

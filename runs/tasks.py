@@ -29,6 +29,7 @@ from runs import (
     schedules,
     sweeps,
     turns,
+    unsigned,
     watch,
     workers,
 )
@@ -86,8 +87,14 @@ def start_scheduled_runs() -> None:
 
 @shared_task(name="runs.audit_effects")
 def audit_effects() -> None:
-    """Compare what providers list as their effects, and what was signed, with the records."""
+    """Compare what providers list as their effects with what is recorded."""
     audit_sweeps.run_once()
+
+
+@shared_task(name="runs.find_unsigned")
+def find_unsigned() -> None:
+    """Look for what left without the signature that its policy asks for."""
+    unsigned.run_once()
 
 
 @shared_task(name="runs.roll_up")

@@ -9,8 +9,8 @@ whether the list was complete.
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -42,18 +42,27 @@ class Effect:
     """One effect that the provider has, under the reference that the tool itself would record.
 
     `operation_id` is what the tool had sent along (metadata, an idempotency key), None where the
-    effect bears none. `at` is the provider's time, with its zone.
+    effect bears none. `at` is when it was made by the provider's clock, with its zone: by it each
+    effect belongs to one audit.
     """
 
     operation_id: str | None
     external_ref: str
-    at: datetime | None = None
+    at: datetime
 
 
 def list_effects(
-    spec: ToolSpec, *, since: datetime, until: datetime, seconds: float = LIST_SECONDS
+    spec: ToolSpec,
+    *,
+    since: datetime,
+    until: datetime,
+    keep: Callable[[Effect], bool],
+    seconds: float = LIST_SECONDS,
 ) -> list[Effect]:
-    """What the tool's `audit_handler` lists. Raises NotListed, or TooManyEffects."""
+    """What the tool's `audit_handler` lists, as far as it is to be kept.
+
+    Raises NotListed, or TooManyEffects if more than `MOST_EFFECTS` are to be kept.
+    """
     audit = Audit(
         tool=spec.name,
         provider=spec.provider_name,
@@ -62,7 +71,7 @@ def list_effects(
         until=until,
     )
     try:
-        return run_within(lambda: _ask(spec, audit), seconds=seconds)
+        return run_within(lambda: _ask(spec, audit, keep), seconds=seconds)
     except NotListed:
         raise
     except ToolError as error:
@@ -72,39 +81,48 @@ def list_effects(
         raise NotListed(tool=spec.name, why=describe(error)) from error
 
 
-def _ask(spec: ToolSpec, audit: Audit) -> list[Effect]:
+def _ask(spec: ToolSpec, audit: Audit, keep: Callable[[Effect], bool]) -> list[Effect]:
     assert spec.audit_handler is not None, "only a tool with an audit_handler is audited"
     given = spec.audit_handler(audit)
+    kept = _Kept(spec=spec, keep=keep)
     if inspect.isawaitable(given) or isinstance(given, AsyncIterable):
-        return asyncio.run(_take_later(spec, given))
-    return _take(spec, given)
+        asyncio.run(_take_later(kept, given))
+    else:
+        _take(kept, given)
+    return kept.effects
 
 
-def _take(spec: ToolSpec, given: Iterable[Any]) -> list[Effect]:
-    effects: list[Effect] = []
+@dataclass
+class _Kept:
+    spec: ToolSpec
+    keep: Callable[[Effect], bool]
+    effects: list[Effect] = field(default_factory=list)
+
+    def add(self, one: Any) -> None:
+        try:
+            effect = _read(one)
+        except UnreadableResult as error:
+            raise NotListed(tool=self.spec.name, why=str(error)) from error
+        if not self.keep(effect):
+            return
+        if len(self.effects) == MOST_EFFECTS:
+            raise TooManyEffects(tool=self.spec.name, most=MOST_EFFECTS)
+        self.effects.append(effect)
+
+
+def _take(kept: _Kept, given: Iterable[Any]) -> None:
     for one in given:
-        _add(spec, effects, one)
-    return effects
+        kept.add(one)
 
 
-async def _take_later(spec: ToolSpec, given: Any) -> list[Effect]:
+async def _take_later(kept: _Kept, given: Any) -> None:
     if inspect.isawaitable(given):
         given = await given
     if not isinstance(given, AsyncIterable):
-        return _take(spec, given)
-    effects: list[Effect] = []
+        _take(kept, given)
+        return
     async for one in given:
-        _add(spec, effects, one)
-    return effects
-
-
-def _add(spec: ToolSpec, effects: list[Effect], one: Any) -> None:
-    if len(effects) == MOST_EFFECTS:
-        raise TooManyEffects(tool=spec.name, most=MOST_EFFECTS)
-    try:
-        effects.append(_read(one))
-    except UnreadableResult as error:
-        raise NotListed(tool=spec.name, why=str(error)) from error
+        kept.add(one)
 
 
 def _read(one: Any) -> Effect:
@@ -115,8 +133,8 @@ def _read(one: Any) -> Effect:
     if reference is None:
         raise UnreadableResult("it listed an effect without external_ref")
     at: Any = one.at
-    if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
-        raise UnreadableResult(f"it listed {reference} at a time without a zone")
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise UnreadableResult(f"it listed {reference} at no time, or at one without a zone")
     # Whatever it is that the provider keeps there: only an id of ours means something.
     named = None if one.operation_id is None else str(one.operation_id)
     bounded = bound_text(named, LONGEST_REFERENCE) if named else None

@@ -1,7 +1,8 @@
 """The W3C trace context: what says of which trace a request is a part.
 
-Guarantees: what is passed on is a well-formed `traceparent` of 55 characters, or nothing; each
-thread, and each call that it begins, has its own.
+Guarantees: what is passed on is a well-formed `traceparent` of the first version, 55 characters, or
+nothing: of a later version what the first one knows of it, and of the flags only whether the trace
+is sampled. Each thread, and each call that it begins, has its own.
 
 Does not record spans: whoever does (`agentops/telemetry`) says here which one is open.
 """
@@ -18,6 +19,7 @@ _TRACEPARENT: Final = re.compile(
     r"(?!ff)(?P<version>[0-9a-f]{2})-(?P<ids>(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16})"
     r"-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
 )
+_SAMPLED: Final = 1
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _open: Final[ContextVar[str]] = ContextVar("traceparent", default="")
 
@@ -28,7 +30,7 @@ def read_traceparent(given: str) -> str:
     found = _TRACEPARENT.fullmatch(given.strip())
     if found is None or (found["version"] == "00" and found["more"]):
         return ""
-    return f"00-{found['ids']}-{found['flags']}"
+    return f"00-{found['ids']}-{int(found['flags'], 16) & _SAMPLED:02x}"
 
 
 def current_traceparent() -> str:

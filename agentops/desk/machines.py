@@ -3,16 +3,26 @@
 Guarantees: what is as it should be is said in one line; what is not says why, and what to do.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from django.conf import settings
 from django.utils.html import format_html
 
-from agentops.desk.shapes import ROWS, Figure, Section, Viewer, say_count, say_seconds, tagged
-from agentops.health import LEAST_SWEEP_AGE, SWEEPS, SWEEPS_MISSED
+from agentops.desk.shapes import (
+    ROWS,
+    Figure,
+    Section,
+    Viewer,
+    say_count,
+    say_many,
+    say_seconds,
+    tagged,
+)
+from agentops.sweeping import DUE_RUNS, SweepStanding, read_standings
 from runs.admin.readonly import Cell, Table
 from runs.admin.show import Tone, line, link, list_url, run_badge, run_link, visible
-from runs.desk import Due, SweepAge, count_due, read_sweeps
+from runs.desk import Due, count_due
 from runs.models import AgentRun, Definition, Worker
 from runs.state import RunState
 from runs.stuck import Stuck, find_stuck
@@ -20,6 +30,27 @@ from runs.unserved import Unserved, find_unserved
 
 # A run that is due is told of every second or so; one that waits longer is not heard of.
 PROMPT_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Who works, what is due, and how the sweeps stand."""
+
+    due: Due
+    sweeps: Sequence[SweepStanding]
+
+    @property
+    def warning(self) -> str:
+        """Why nobody takes over what a worker left, nor asks its provider; empty if any does."""
+        if not self.due.alive:
+            return "No worker is alive"
+        if any(one.name == DUE_RUNS and one.is_late for one in self.sweeps):
+            return "The sweep for due runs stands still"
+        return ""
+
+
+def read_machines() -> Machines:
+    return Machines(due=count_due(), sweeps=read_standings())
 
 
 def describe_stuck(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
@@ -87,11 +118,11 @@ def _unserved_row(one: Unserved) -> list[Cell]:
     ]
 
 
-def describe_workers(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
+def describe_workers(viewer: Viewer, machines: Machines) -> tuple[list[Figure], list[Section]]:
     """Who works, what is due, and whether sweeps run."""
     if not viewer.may("runs.view_worker"):
         return [], []
-    due, sweeps = count_due(), read_sweeps()
+    due, sweeps = machines.due, sorted(machines.sweeps, key=lambda one: not one.is_late)
     figures = [
         Figure(
             say_count(due.alive),
@@ -108,8 +139,9 @@ def describe_workers(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
     ]
     rows = [_workers_row(due), _due_row(due), *(_sweep_row(one) for one in sweeps)]
     table = Table(["what", "how it stands"], rows)
-    note = "" if sweeps else "No sweep has run yet: start the stack with manage.py up."
-    is_well = due.alive and sweeps and not is_late(due) and not any(map(is_old, sweeps))
+    has_run = any(one.has_run for one in sweeps)
+    note = "" if has_run else "No sweep has run yet: start the stack with manage.py up."
+    is_well = due.alive and not is_late(due) and not any(one.is_late for one in sweeps)
     tone: Tone = "neutral" if is_well else "danger"
     return figures, [Section("workers", "Workers and sweeps", table, note=note, tone=tone)]
 
@@ -117,12 +149,6 @@ def describe_workers(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
 def is_late(due: Due) -> bool:
     """Whether a run has been due for so long that nobody seems to take it."""
     return due.oldest_seconds > PROMPT_SECONDS
-
-
-def is_old(one: SweepAge) -> bool:
-    """Whether a sweep that nothing goes on without has missed its turns."""
-    allowed = max(LEAST_SWEEP_AGE, SWEEPS_MISSED * settings.SWEEP_EVERY).total_seconds()
-    return one.name in SWEEPS and one.seconds > allowed
 
 
 def _workers_row(due: Due) -> list[Cell]:
@@ -134,12 +160,11 @@ def _workers_row(due: Due) -> list[Cell]:
 def _due_row(due: Due) -> list[Cell]:
     if not due.count:
         return ["due runs", "none waits for a worker"]
-    words = (
-        f"{say_count(due.count)} wait for a worker, the first for {say_seconds(due.oldest_seconds)}"
-    )
+    waits = say_many(due.count, "waits for a worker,", "wait for a worker, the first")
+    words = f"{waits} for {say_seconds(due.oldest_seconds)}"
     return ["due runs", tagged(words, "danger" if is_late(due) else "neutral")]
 
 
-def _sweep_row(one: SweepAge) -> list[Cell]:
-    words = f"ran {say_seconds(one.seconds)} ago"
-    return [f"sweep: {line(one.name, 40)}", tagged(words, "danger" if is_old(one) else "neutral")]
+def _sweep_row(one: SweepStanding) -> list[Cell]:
+    words = f"ran {say_seconds(one.seconds)} ago" if one.has_run else "has not run yet"
+    return [f"sweep: {line(one.name, 40)}", tagged(words, "danger" if one.is_late else "neutral")]

@@ -13,7 +13,12 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from agentops.desk.lately import describe_lately
-from agentops.desk.machines import describe_stuck, describe_unserved, describe_workers
+from agentops.desk.machines import (
+    describe_stuck,
+    describe_unserved,
+    describe_workers,
+    read_machines,
+)
 from agentops.desk.people import describe_waiting
 from agentops.desk.shapes import Figure, Section, Viewer
 from agentops.desk.uncertain import describe_uncertain
@@ -29,16 +34,17 @@ _SEES_EFFECTS = ("runs.view_agentrun", "runs.view_tooloperation")
 def show_desk(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """The admin's own context, with the desk in it."""
     viewer = Viewer(request)
+    machines = read_machines()
     headline = None
     figures: list[Figure] = []
     sections: list[Section] = []
     if viewer.may(*_SEES_EFFECTS):
-        headline, sections = describe_uncertain(viewer)
+        headline, sections = describe_uncertain(viewer, machines)
     for more_figures, more_sections in (
         describe_waiting(viewer),
         describe_stuck(viewer),
         describe_unserved(viewer),
-        describe_workers(viewer),
+        describe_workers(viewer, machines),
     ):
         figures += more_figures
         sections += more_sections

@@ -10,20 +10,20 @@ from typing import Final
 from django.urls import reverse
 from django.utils.html import format_html
 
-from agentops.desk.shapes import ROWS, Figure, Section, Viewer, say_count, say_seconds
+from agentops.desk.shapes import ROWS, Figure, Section, Viewer, say_count, say_many, say_seconds
 from runs.admin.readonly import Cell, Table
 from runs.admin.show import NOTHING, badge, line, link, list_url, quote, run_link, when
 from runs.desk import OfGroup, Waiting, What, count_by_group, count_waiting, find_paused
-from runs.models import ToolOperation
+from runs.models import AgentRun, ToolOperation
 from runs.state import OperationStatus
 
 SEES: Final[Mapping[What, tuple[str, ...]]] = {
-    What.OPERATION: ("runs.view_tooloperation",),
+    What.OPERATION: ("runs.view_tooloperation", "runs.view_agentrun"),
     What.APPROVAL: ("runs.view_approval", "runs.decide_approval"),
     What.QUESTION: ("runs.view_question", "runs.answer_question"),
     What.PAUSE: ("runs.view_agentrun",),
 }
-_GROUPS: Final = 12
+GROUPS: Final = 12
 
 
 def describe_waiting(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
@@ -42,25 +42,30 @@ def describe_waiting(viewer: Viewer) -> tuple[list[Figure], list[Section]]:
     )
     asks = seen.keys() & {What.APPROVAL, What.QUESTION}
     groups = [one for one in count_by_group() if one.what in asks] if asks else []
-    sections = [_section(seen, groups)]
+    sections = [_section(viewer, seen, groups)]
     if What.PAUSE in seen and seen[What.PAUSE].count:
         sections.append(_paused(viewer, seen[What.PAUSE]))
     return [figure], sections
 
 
-def _section(seen: Mapping[What, Waiting], groups: list[OfGroup]) -> Section:
+def _section(viewer: Viewer, seen: Mapping[What, Waiting], groups: list[OfGroup]) -> Section:
     rows: list[list[Cell]] = []
     if (one := seen.get(What.OPERATION)) and one.count:
-        url = list_url(ToolOperation, status=str(OperationStatus.UNKNOWN))
+        url = list_url(AgentRun, effect="uncertain")
+        if viewer.may("runs.view_tooloperation"):
+            url = list_url(ToolOperation, status=str(OperationStatus.UNKNOWN))
         rows.append(_row("an operation to settle", url, "whoever may settle", one))
-    rows += [_row_of(one) for one in groups[:_GROUPS]]
+    rows += [_row_of(one) for one in groups[:GROUPS]]
     if (one := seen.get(What.PAUSE)) and one.count:
         rows.append(_row("a run to resume", "#paused", "whoever may steer runs", one))
     if not rows:
-        return Section("people", "Waits for people", well="Nobody is waited for.")
+        with_what = "" if seen.keys() == set(What) else " with what you may see"
+        return Section("people", "Waits for people", well=f"Nobody is waited for{with_what}.")
     headers = ["what", "from whom", "how many", "longest", "first runs out"]
-    left_out = len(groups) - _GROUPS
-    note = f"{left_out} more groups are asked." if left_out > 0 else ""
+    left_out = len(groups) - GROUPS
+    note = ""
+    if left_out > 0:
+        note = say_many(left_out, "more group is asked.", "more groups are asked.")
     return Section("people", "Waits for people", Table(headers, rows), note=note, tone="warning")
 
 
@@ -108,7 +113,7 @@ def _paused(viewer: Viewer, waiting: Waiting) -> Section:
         ],
     )
     more = waiting.count - len(found)
-    note = f"{say_count(more)} more are paused." if more > 0 else ""
+    note = say_many(more, "more is paused.", "more are paused.") if more > 0 else ""
     return Section("paused", "Paused runs", table, note=note, tone="warning")
 
 

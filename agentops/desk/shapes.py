@@ -59,6 +59,11 @@ def say_count(count: int) -> str:
     return f"{count:,}" if count < MOST_COUNTED else f"{MOST_COUNTED:,}+"
 
 
+def say_many(count: int, one: str, many: str) -> str:
+    """A count with the words that go with it."""
+    return f"{say_count(count)} {one if count == 1 else many}"
+
+
 def say_length(length: timedelta) -> str:
     """In two units at most: `3 d 4 h`, `2 h 05 min`, `43 s`."""
     seconds = max(0, int(length.total_seconds()))

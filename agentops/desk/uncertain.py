@@ -1,22 +1,24 @@
 """What may or may not have happened: the headline, and each operation that makes it up.
 
 Guarantees: the oldest come first; an operation that a person must settle, that is over its
-tool's objective, or whose key is about to end at the provider, is marked so; who may settle it
-is led to the page that does.
+tool's objective, that is not asked about when it should be, or whose key is about to end at the
+provider, is marked so; who may settle it is led to the page that does. While there is nobody to
+find out, the headline says so, and promises nothing.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from django.urls import reverse
 from django.utils.html import format_html
 
-from agentops.desk.shapes import Section, Viewer, joined, meter, say_count, say_length
+from agentops.desk.machines import PROMPT_SECONDS, Machines
+from agentops.desk.shapes import Section, Viewer, joined, meter, say_count, say_length, say_many
 from runs.admin.readonly import Cell, Table
 from runs.admin.resolve import PERMISSION
-from runs.admin.show import badge, line, link, list_url, record_url, run_link, when
+from runs.admin.show import Tone, badge, line, link, list_url, record_url, run_link, when
 from runs.desk import Uncertain, Unknown, read_uncertain
 from runs.models import AgentRun, ToolOperation
 from runs.state import OperationStatus
@@ -34,11 +36,19 @@ class Headline:
     text: str
     presses: list[str]
     url: str
+    # Why nobody finds out what became of a call; empty if somebody does.
+    warning: str
     action_url: str = ""
     action: str = ""
 
+    @property
+    def tone(self) -> Tone:
+        if not self.is_none:
+            return "uncertain"
+        return "danger" if self.warning else "success"
 
-def describe_uncertain(viewer: Viewer) -> tuple[Headline, list[Section]]:
+
+def describe_uncertain(viewer: Viewer, machines: Machines) -> tuple[Headline, list[Section]]:
     """The headline, and the operations behind it, for whoever may see operations."""
     found = read_uncertain(most=MOST)
     headline = Headline(
@@ -47,11 +57,12 @@ def describe_uncertain(viewer: Viewer) -> tuple[Headline, list[Section]]:
         text=_headline(found.runs),
         presses=_presses(found),
         url=_list_url(viewer),
+        warning=machines.warning,
         **_begin(found.oldest, viewer),
     )
     if not viewer.may("runs.view_tooloperation") or not found.oldest:
         return headline, []
-    return headline, [_section(found, viewer)]
+    return headline, [_section(found, viewer, machines)]
 
 
 def _list_url(viewer: Viewer) -> str:
@@ -70,6 +81,7 @@ def _presses(found: Uncertain) -> list[str]:
     counts = {
         "for a person to settle": sum(bool(one.needs_person_since) for one in found.oldest),
         "over the objective": sum(one.is_overdue for one in found.oldest),
+        "not asked about in time": sum(_is_left_alone(one) for one in found.oldest),
         "with a key that ends soon, or has": sum(one.key_is_ending for one in found.oldest),
     }
     return [f"{least}{count} {what}" for what, count in counts.items() if count]
@@ -87,15 +99,15 @@ def _begin(unknown: Sequence[Unknown], viewer: Viewer) -> dict[str, str]:
     }
 
 
-def _section(found: Uncertain, viewer: Viewer) -> Section:
+def _section(found: Uncertain, viewer: Viewer, machines: Machines) -> Section:
     more = found.operations - len(found.oldest)
     may_settle = viewer.may(PERMISSION)
     headers = ["operation", "unknown for", "what comes next", "key at the provider"]
     table = Table(
         headers=[*headers, "settle"] if may_settle else headers,
-        rows=[_row(one, may_settle=may_settle) for one in found.oldest],
+        rows=[_row(one, machines, may_settle=may_settle) for one in found.oldest],
         more_url=list_url(ToolOperation, status=str(OperationStatus.UNKNOWN)) if more else "",
-        more_text=f"{say_count(more)} more are unknown; see all",
+        more_text=say_many(more, "more is unknown; see all", "more are unknown; see all"),
     )
     note = (
         "The provider is asked until a tool's objective is over; then a person is. Settle one "
@@ -104,7 +116,7 @@ def _section(found: Uncertain, viewer: Viewer) -> Section:
     return Section("unknown", "May or may not have happened", table, note=note, tone="uncertain")
 
 
-def _row(one: Unknown, *, may_settle: bool) -> list[Cell]:
+def _row(one: Unknown, machines: Machines, *, may_settle: bool) -> list[Cell]:
     cells: list[Cell] = [
         format_html(
             "{} <small>{} of {}</small>",
@@ -113,7 +125,7 @@ def _row(one: Unknown, *, may_settle: bool) -> list[Cell]:
             line(one.agent, 60),
         ),
         _age(one),
-        _next(one),
+        _next(one, machines),
         _key(one),
     ]
     if may_settle:
@@ -146,14 +158,33 @@ def _age(one: Unknown) -> Cell:
 _MOST_OF_IT: Final = 0.75
 
 
-def _next(one: Unknown) -> Cell:
-    asked: Cell = "the provider is not asked again"
-    if one.next_asked_at is not None:
-        asked = format_html("the provider is asked {}", _moment(one.next_asked_at, one.now))
+def _next(one: Unknown, machines: Machines) -> Cell:
+    asked = _asked(one, machines)
     if one.needs_person_since is None:
         return asked
     person = badge("a person must settle it", "uncertain")
     return joined(person, format_html("<small>{}</small>", asked))
+
+
+def _asked(one: Unknown, machines: Machines) -> Cell:
+    """When the provider is asked next, as far as anybody is there to do it."""
+    if one.next_asked_at is None:
+        return "the provider is not asked again"
+    reason = "" if machines.due.alive else "no worker is alive"
+    if _is_left_alone(one):
+        late = f"the provider should have been asked {say_length(one.now - one.next_asked_at)} ago"
+        return badge(f"{late}: {reason}" if reason else late, "danger")
+    if reason:
+        return badge(f"nobody asks the provider: {reason}", "danger")
+    if one.next_asked_at <= one.now + timedelta(seconds=1):
+        return "the provider is asked now"
+    return format_html("the provider is asked {}", when(one.next_asked_at, now=one.now))
+
+
+def _is_left_alone(one: Unknown) -> bool:
+    """Whether the provider was to be asked, and for long nobody did."""
+    waited = one.now - (one.next_asked_at or one.now)
+    return waited.total_seconds() > PROMPT_SECONDS
 
 
 def _key(one: Unknown) -> Cell:
@@ -164,11 +195,6 @@ def _key(one: Unknown) -> Cell:
         return joined(ended, format_html("<small>a repeat would be a new effect</small>"))
     words = f"ends in {say_length(one.key_ends_at - one.now)}"
     return badge(words, "warning") if one.key_is_ending else words
-
-
-def _moment(at: datetime, now: datetime) -> Cell:
-    """A date of ours that has passed is a look that is about to come."""
-    return "now" if at <= now + timedelta(seconds=1) else when(at, now=now)
 
 
 def _url(one: Unknown) -> str:

@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db.models.functions import Now
 from prometheus_client.metrics_core import Metric
 
-from agentops.health import SWEEPS
 from agentops.metrics.families import gauge, gauges
 from agentops.notifications import handing_on
+from agentops.sweeping import SWEEPS
 from runs import desk
 from runs.models import Worker
 from runs.slo import rolling

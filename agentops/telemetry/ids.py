@@ -41,8 +41,9 @@ def of_send(operation_id: str, attempt: int) -> int:
     return _name("send", operation_id, attempt)
 
 
-def of_look_up(operation_id: str, number: int) -> int:
-    return _name("look-up", operation_id, number)
+def of_look_up(operation_id: str, number: int, fence_token: int) -> int:
+    """Of one look-up. Its number is the next one's too where the lease was lost meanwhile."""
+    return _name("look-up", operation_id, number, fence_token)
 
 
 def _name(*parts: object) -> int:

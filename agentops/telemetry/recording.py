@@ -147,7 +147,7 @@ class Recorder:
         self._begin(held, REQUEST, span_id, describing.describe_request(about))
 
     def _begin_look_up(self, held: _Slice, about: About) -> None:
-        span_id = ids.of_look_up(about["operation_id"], about["look_up"])
+        span_id = ids.of_look_up(about["operation_id"], about["look_up"], held.about["fence_token"])
         sent = held.trace.link(ids.of_send(about["operation_id"], about["attempt"]))
         self._begin(held, LOOK_UP, span_id, describing.describe_look_up(about), links=[sent])
 

@@ -226,9 +226,12 @@ def say_duplicates(levels: Levels) -> str:
     part = (
         f", {percent(repeats / (sent + repeats))} of what was asked for" if sent + repeats else ""
     )
-    said = f"{repeats:,} repeats were answered or refused without a second send{part}. "
+    were = "repeat was" if repeats == 1 else "repeats were"
+    said = f"{repeats:,} {were} answered or refused without a second send{part}. "
     if not seconds:
         return f"{said}No second effect was found."
+    if seconds == 1:
+        return f"{said}1 second effect was found: it is an incident."
     return f"{said}{seconds:,} second effects were found: each is an incident."
 
 
@@ -244,6 +247,10 @@ def spread_rows(levels: Levels) -> list[tuple[str, ...]]:
 
 def _lies(spread: Distribution, measure: Measure) -> tuple[str, str, str, str]:
     unit = "USD" if measure is Measure.RUN_COST_USD else "s"
+    if not spread.total:
+        # The first bound is above all of them, and says less than is known.
+        none = _amount(0, unit)
+        return none, none, none, none
     beyond = f"over {_amount(DISTRIBUTIONS[measure][-2], unit)}"
     half, most = (
         beyond if bound is None else _amount(bound, unit)

@@ -35,9 +35,13 @@ _EDGE: Final = f"""
     )"""
 
 # As a worker put a declaration on record: 10 minutes are '0:10:00', and a day '1 day, 0:00:00'.
-_OBJECTIVE: Final = r"""(
-            SELECT CASE WHEN definition.body -> 'idempotency' ->> 4
-                             ~ '^(\d{1,6} days?, )?\d{1,2}:\d\d:\d\d(\.\d{1,6})?$'
+# Whatever else stands there is no objective, and no error.
+_DURATION: Final = (
+    r"^([0-9]{1,6} days?, )?([01]?[0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$"
+)
+# The last of what `tools.spec.declaration` says of idempotency.
+OBJECTIVE: Final = rf"""(
+            SELECT CASE WHEN definition.body -> 'idempotency' ->> 4 ~ '{_DURATION}'
                         THEN (definition.body -> 'idempotency' ->> 4)::interval END
             FROM runs_definition definition
             WHERE definition.kind = 'tool' AND definition.name = edge.tool
@@ -46,7 +50,7 @@ _OBJECTIVE: Final = r"""(
 _SETTLED: Final = f"""
     settled AS MATERIALIZED (
         SELECT edge.*, GREATEST(0, EXTRACT(EPOCH FROM edge.at - unknown.since)) AS seconds,
-               edge.at - unknown.since > {_OBJECTIVE} AS is_late,
+               edge.at - unknown.since > {OBJECTIVE} AS is_late,
                EXISTS (
                    SELECT 1 FROM runs_incident incident
                    WHERE incident.operation_id = edge.operation_id AND incident.kind = 'OVERDUE'

@@ -3,9 +3,10 @@
 `COUNTED` has a row for each thing that happened:
 (at, agent, agent_version, tool, measure, value, n).
 
-Guarantees: an end is counted under the time of its edge. A person is *waited for* in the states
-that only a person leaves, while a question is open, and while the run is paused; where several
-are true at once the time counts once.
+Guarantees: an end is counted under the time of its edge, with the time and the bill of the life
+that it ends: what was spent before a retry belongs to the end before it. A person is *waited for*
+in the states that only a person leaves, while a question is open, and while the run is paused;
+where several are true at once the time counts once.
 
 Not in that time: a child run's wait for a person, which is the child's own; and what a person
 does who is not waited for.
@@ -34,13 +35,22 @@ _ENDED: Final = f"""
           AND (event = '{RunEvent.CREATE}' OR to_state IN {_FINAL})
     ), ended AS MATERIALIZED (
         SELECT edge.run_id, edge.version, edge.at, edge.to_state AS state, run.agent,
-               run.agent_version, run.spent_tokens, run.spent_cost_usd, run.parent_id,
-               COALESCE((
-                   SELECT max(request.at) FROM runs_controlrequest request
-                   WHERE request.run_id = run.id AND request.kind = 'retry'
-                     AND request.at < edge.at
-               ), run.created_at) AS began_at
+               run.agent_version, run.parent_id, COALESCE(before.at, run.created_at) AS began_at,
+               GREATEST(0, COALESCE((later.spent ->> 'tokens')::bigint, run.spent_tokens)
+                   - COALESCE((before.spent ->> 'tokens')::bigint, 0)) AS spent_tokens,
+               GREATEST(0, COALESCE((later.spent ->> 'cost_usd')::numeric, run.spent_cost_usd)
+                   - COALESCE((before.spent ->> 'cost_usd')::numeric, 0)) AS spent_cost_usd
         FROM edge JOIN runs_agentrun run ON run.id = edge.run_id
+        LEFT JOIN LATERAL (
+            SELECT at, details -> 'spent' AS spent FROM runs_controlrequest
+            WHERE run_id = run.id AND kind = 'retry' AND at < edge.at
+            ORDER BY at DESC, id DESC LIMIT 1
+        ) AS before ON true
+        LEFT JOIN LATERAL (
+            SELECT details -> 'spent' AS spent FROM runs_controlrequest
+            WHERE run_id = run.id AND kind = 'retry' AND at >= edge.at
+            ORDER BY at, id LIMIT 1
+        ) AS later ON true
         WHERE edge.to_state IN {_FINAL} AND NOT (
             edge.from_state = '{RunState.COMPENSATING}' AND EXISTS (
                 SELECT 1 FROM runs_transition reopened

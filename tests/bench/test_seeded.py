@@ -9,10 +9,11 @@ SEEDED = "tests.bench.seeded"
 # As many as tell every story at least once.
 COPIES = 2_000
 STEPS = 20
+DAYS = 3
 
 
 def test_what_is_copied_is_as_consistent_as_what_the_kernel_wrote() -> None:
     server = check_server(settings.DATABASE_URL)
     with own_database(server, "seeded") as url:
-        call(f"{SEEDED}.database", "fill_database", url, COPIES, STEPS)
+        call(f"{SEEDED}.database", "fill_database", url, COPIES, STEPS, DAYS)
         assert call(f"{SEEDED}.checking", "find_faults", url) == {}

@@ -61,7 +61,7 @@ def promtool() -> str:
     return PROMTOOL
 
 
-def _run(*command: str | Path) -> None:
+def run(*command: str | Path) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, cwd=PROMETHEUS)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -70,13 +70,13 @@ def _run(*command: str | Path) -> None:
 
 
 def test_prometheus_takes_its_configuration_and_every_rule(promtool: str) -> None:
-    _run(promtool, "check", "config", "prometheus.yml")
-    _run(promtool, "check", "rules", "rules.yml", "alerts.yml")
+    run(promtool, "check", "config", "prometheus.yml")
+    run(promtool, "check", "rules", "rules.yml", "alerts.yml")
 
 
 @pytest.mark.parametrize("name", TESTS)
 def test_alerts_fire_in_their_case_and_are_silent_in_the_next(promtool: str, name: str) -> None:
-    _run(promtool, "test", "rules", name)
+    run(promtool, "test", "rules", name)
 
 
 # -- What is tested --------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_an_alert_says_how_bad_what_how_many_and_where_to_read_on(rule: dict[str
     said = rule["annotations"]
     assert set(said) == {"summary", "description", "runbook_url", "page"}
     assert "{{ $value" in said["description"] or rule["expr"].startswith("absent(")
-    page, _, anchor = said["runbook_url"].partition("#")
+    page, _, anchor = said["runbook_url"].removeprefix("{{ $externalLabels.docs }}").partition("#")
     assert ROOT / page == RUNBOOK
     assert anchor == rule["alert"].lower()
 
@@ -134,14 +134,22 @@ def test_the_table_of_the_runbook_sorts_the_alerts_by_how_bad_they_are() -> None
 
 @pytest.mark.django_db
 def test_the_page_of_an_alert_is_there_and_takes_its_filters(admin_user: User) -> None:
+    Agent(name="support", decider=Script(Finish()))
     browser = Client()
     browser.force_login(admin_user)
     for rule in ALERTS:
         address = rule["annotations"]["page"].removeprefix("{{ $externalLabels.agentops }}")
+        address = address.replace("{{ $labels.agent | urlquery }}", "support")
         answer = browser.get(address)
         # The list of a model sends a filter that it does not know away, with a redirect.
         assert answer.status_code in {200, 503 if address == "/readyz" else 200}, address
-        for name in parse_qs(urlsplit(address).query):
+        asked = parse_qs(urlsplit(address).query)
+        if address.startswith("/admin/runs/rollup/"):
+            # It says what it cannot show, and shows something else.
+            assert answer.context["refused"] is None, address
+            assert asked == {"window": [answer.context["report"].window], "agent": ["support"]}
+            continue
+        for name in asked:
             changelist = answer.context["cl"]
             assert name in {one.parameter_name for one in changelist.filter_specs}, address
 

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -112,8 +112,9 @@ def page_of(run: AgentRun) -> str:
 
 
 def links_in(page: str) -> set[str]:
-    """The pages of runs that a page leads to."""
-    return {html.unescape(found) for found in re.findall(r'href="(/admin/runs/[^"]+)"', page)}
+    """The pages of runs that a page leads to; a file is none."""
+    found = {html.unescape(link) for link in re.findall(r'href="(/admin/runs/[^"]+)"', page)}
+    return {link for link in found if not link.endswith("/export/")}
 
 
 def walk(client: Client, start: str, *, most: int = 150) -> dict[str, str]:
@@ -128,6 +129,12 @@ def walk(client: Client, start: str, *, most: int = 150) -> dict[str, str]:
         seen = pages.keys() | set(ahead)
         ahead.extend(sorted(link for link in links_in(pages[address]) if link not in seen))
     return pages
+
+
+def counting(statements: Iterable[str]) -> list[str]:
+    """Those that count rows without a bound on how many they look at."""
+    said = (sql.upper() for sql in statements)
+    return [sql for sql in said if "COUNT(" in sql and "LIMIT" not in sql]
 
 
 def _driven(start: Start, *, calls: list[ToolCall], key: str | None = None) -> AgentRun:

@@ -55,6 +55,11 @@ def found(audit: EffectAudit) -> list[tuple[str, str]]:
     return [(one["what"], one["external_ref"]) for one in audit.findings]
 
 
+def made(operation_id: str | None, reference: str, *, ago: timedelta = timedelta(0)) -> Effect:
+    """An effect that a provider made so long ago."""
+    return Effect(operation_id, reference, at=datetime.now(UTC) - ago)
+
+
 class Listing:
     """A provider that lists what the test wrote down, and notes for which spans it was asked."""
 

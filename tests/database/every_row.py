@@ -18,6 +18,7 @@ from runs.models import (
     Incident,
     Notice,
     Release,
+    Rollup,
     Signal,
     ToolObservation,
     Worker,
@@ -93,6 +94,15 @@ def _beside(run: AgentRun, api: Caller) -> None:
         matched=1,
         unaccounted=1,
         findings=[{"reference": HOSTILE}],
+    )
+    Rollup.objects.create(
+        starts_at=timezone.now() - timedelta(minutes=5 * number),
+        seconds=300,
+        agent=run.agent,
+        agent_version="v1",
+        tool="pay",
+        measure="runs_completed",
+        count=number,
     )
 
 

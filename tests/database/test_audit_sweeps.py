@@ -3,13 +3,19 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
-from runs import audit_sweeps
+import pytest
+from django.db.models import F
+
+import tools.auditing as listing_module
+from runs import audit_sweeps, auditing
 from runs.models import EffectAudit, Sweep
 from runs.tasks import audit_effects
-from tests.database.auditing import Listing, paying
-from tests.database.kit import ON_DATABASE, another_connection
+from tests.database.auditing import HOUR, Listing, paying
+from tests.database.kit import ON_DATABASE
+from tests.database.policy_rows import thread_of
 from tools import Audit, Effect
 from tools.auditing import MOST_EFFECTS
 
@@ -64,65 +70,121 @@ def test_a_long_pause_is_caught_up_with_over_several_sweeps() -> None:
     assert audit_sweeps.run_once().audits == 20 - audit_sweeps.MOST_AUDITS
 
 
-def test_a_span_that_could_not_be_asked_for_is_asked_for_again() -> None:
+def test_what_could_not_be_asked_for_from_the_first_sweep_on_is_asked_for_later() -> None:
     listing = Listing()
     paying(listing)
     listing.error = ConnectionError("gone")
     assert audit_sweeps.run_once().failed == 1
-    assert (len(spans()), done_until()) == (1, None)
+    [(first, _)] = spans()
+    # Nothing is passed over while three days go by.
+    Sweep.objects.update(done_until=F("done_until") - 3 * DAY)
+    audit_sweeps.run_once()
     listing.error = None
-    Sweep.objects.update(done_until=datetime.now(UTC) - 2 * DAY)
     assert audit_sweeps.run_once().failed == 0
     assert done_until() == spans()[-1][1]
+    audited = EffectAudit.objects.filter(error="").order_by("id")
+    assert audited[0].since == first - 3 * DAY
+    assert audited.count() == 4
 
 
-def test_a_span_that_holds_too_many_effects_is_halved() -> None:
-    def busy(audit: Audit) -> Iterator[Effect]:
-        """A hundredth of what may be compared in a day happens in a quarter of an hour."""
-        many = MOST_EFFECTS + 1 if audit.until - audit.since > timedelta(hours=13) else 1
-        for number in range(many):
-            yield Effect(None, f"{audit.since} {number}")
+class Steady:
+    """A provider that makes an effect every so many seconds, and lists what it is asked for."""
 
-    paying(busy)
+    def __init__(self, *, every: float) -> None:
+        self.every = every
+        self.asked: list[Audit] = []
+
+    def __call__(self, audit: Audit) -> Iterator[Effect]:
+        self.asked.append(audit)
+        number = ceil(audit.since.timestamp() / self.every)
+        while (at := number * self.every) < audit.until.timestamp():
+            yield Effect(None, f"re_{number}", at=datetime.fromtimestamp(at, UTC))
+            number += 1
+
+
+@pytest.fixture
+def compares_100(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An audit compares 100 effects instead of 10,000: what needs hours takes no minutes."""
+    for module in (listing_module, auditing, audit_sweeps):
+        monkeypatch.setattr(module, "MOST_EFFECTS", 100)
+
+
+@pytest.mark.usefixtures("compares_100")
+def test_a_tool_that_fills_an_audit_within_its_settle_window_is_audited() -> None:
+    """Around each span lies half an hour of margin, with three times what an audit compares."""
+    provider = Steady(every=6)
+    paying(provider)
+    now = datetime.now(UTC)
+    Sweep.objects.create(name="audit pay", done_until=now - MARGIN - HOUR)
+    while (done_until() or now) < now - MARGIN:
+        assert audit_sweeps.run_once().audits
+    made = HOUR.total_seconds() / 6
+    audited = EffectAudit.objects.filter(error="")
+    assert abs(sum(one.unaccounted for one in audited) - made) <= 1 + len(audited) / 1000
+    assert all(one.until == after.since for one, after in pairwise(audited.order_by("id")))
+
+
+@pytest.mark.usefixtures("compares_100")
+def test_how_long_a_span_may_be_is_learnt() -> None:
+    """100 effects are 200 minutes: the day is halved until it holds so many, and then no more."""
+    provider = Steady(every=120)
+    paying(provider)
     audit_sweeps.run_once()
-    first, *halves = EffectAudit.objects.order_by("id")
-    assert "ask for a shorter span" in first.error
-    assert [one.until - one.since for one in halves] == [DAY / 2, DAY / 2]
-    assert done_until() == halves[-1].until
+    errors = [one.error for one in EffectAudit.objects.order_by("id")]
+    assert all("ask for a shorter span" in error for error in errors[:3])
+    assert not any(errors[3:])
+    Sweep.objects.update(done_until=F("done_until") - DAY)
+    assert audit_sweeps.run_once().failed == 0
 
 
 def test_a_provider_that_always_lists_too_much_is_left_for_the_next_sweep() -> None:
     def flood(audit: Audit) -> Iterator[Effect]:
         for number in range(MOST_EFFECTS + 1):
-            yield Effect(None, str(number))
+            yield Effect(None, str(number), at=audit.since + MARGIN)
 
     paying(flood)
     audit_sweeps.run_once()
-    assert EffectAudit.objects.count() <= audit_sweeps.MOST_AUDITS
-    assert done_until() is None
+    first, *_ = EffectAudit.objects.order_by("id")
+    assert 1 < EffectAudit.objects.count() <= audit_sweeps.MOST_AUDITS
+    assert done_until() == first.since
 
 
-def test_two_sweeps_at_one_time_ask_once() -> None:
-    listing = Listing()
-    paying(listing)
-    other = another_connection()
-    try:
-        other.execute("SELECT pg_advisory_lock(7301004, hashtext('audit pay'))")
-        assert audit_sweeps.run_once().audits == 0
-        assert listing.asked == []
-    finally:
-        other.close()
-    while audit_sweeps.run_once().audits == 0:
-        """The server frees the lock when it notices that its session has ended."""
-    assert len(listing.asked) == 1
+def test_of_two_sweeps_at_one_time_one_counts() -> None:
+    """While the provider answers the first one, a second one begins and ends."""
+    asked: list[Audit] = []
+
+    def slow(audit: Audit) -> Iterator[Effect]:
+        asked.append(audit)
+        if len(asked) == 1:
+            thread_of(audit_sweeps.run_once).join()
+        yield Effect(None, "re_1", at=audit.since + HOUR)
+
+    paying(slow)
+    assert audit_sweeps.run_once().audits == 0
+    assert len(asked) == 2
+    assert EffectAudit.objects.get().unaccounted == 1
+    assert done_until() == EffectAudit.objects.get().until
 
 
-def test_one_tool_holds_up_no_other() -> None:
+def test_one_tool_that_breaks_its_audit_holds_up_no_other() -> None:
     """Here the row in which the first one keeps its watermark cannot be written."""
     paying(Listing(), name="a" * 120)
     paying(listing := Listing(), name="pay")
     assert audit_sweeps.run_once().audits == 1
     assert len(listing.asked) == 1
+
+
+def test_a_tool_whose_provider_is_slow_uses_up_its_own_share_of_the_time() -> None:
+    """No time at all is left after its first answer; both have twenty days to catch up with."""
+    slow, other = Listing(), Listing()
+    paying(slow, name="a")
+    paying(other, name="b")
+    for name in "ab":
+        Sweep.objects.create(name=f"audit {name}", done_until=datetime.now(UTC) - 20 * DAY)
+    for _ in range(4):
+        assert audit_sweeps.run_once(seconds=0).audits == 1
+    # By turns, whoever comes first by name.
+    assert (len(slow.asked), len(other.asked)) == (2, 2)
 
 
 def test_a_tool_without_a_handler_is_not_audited() -> None:

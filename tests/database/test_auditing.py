@@ -19,6 +19,7 @@ from tests.database.auditing import (
     audit,
     counts,
     found,
+    made,
     paying,
     place_second,
     refunded,
@@ -177,11 +178,11 @@ def test_the_first_effect_of_a_tool_that_names_none_is_its_own(start: Start) -> 
     drive(run)
     operation = operation_of(run)
     assert operation.external_ref == ""
-    listing.effects = [Effect(operation.id, "re_1")]
+    listing.effects = [made(operation.id, "re_1")]
     assert counts(audit(spec)) == {"effects": 1, "matched": 1}
-    listing.effects = [Effect(operation.id, "re_2")]
+    listing.effects = [made(operation.id, "re_2")]
     assert counts(audit(spec)) == {"effects": 1, "duplicates": 1}
-    listing.effects = [Effect(operation.id, "re_1")]
+    listing.effects = [made(operation.id, "re_1")]
     assert counts(audit(spec)) == {"effects": 1, "matched": 1}
     assert incidents(run) == [("DUPLICATE", "re_2")]
 
@@ -224,7 +225,7 @@ def test_a_duplicate_of_an_operation_that_is_open_is_told_at_once(start: Start) 
     run = start(decider=call_once(), tools=("pay",))
     drive(run)
     named = operation_of(run).id
-    listing.effects = [Effect(named, "re_1"), Effect(named, "re_2")]
+    listing.effects = [made(named, "re_1"), made(named, "re_2")]
     assert counts(audit(spec)) == {"effects": 2, "duplicates": 1}
     assert incidents(run) == [("DUPLICATE", "re_2")]
     assert operation_of(run).status == "UNKNOWN"
@@ -239,7 +240,7 @@ def test_two_effects_of_a_closed_operation_are_a_late_one_and_a_duplicate(
     run = start(decider=call_once(), tools=("pay",))
     drive(run)
     named = operation_of(run).id
-    listing.effects = [Effect(named, "re_1"), Effect(named, "re_2")]
+    listing.effects = [made(named, "re_1"), made(named, "re_2")]
     assert counts(audit(spec)) == {"effects": 2, "duplicates": 1, "late": 1}
     assert incidents(run) == [("LATE_COMMIT", "re_1"), ("DUPLICATE", "re_2")]
 
@@ -262,14 +263,14 @@ def test_what_was_taken_back_need_not_be_listed_any_more(start: Start) -> None:
         operation_of(run).id,
         operation_of(second).id,
     )
-    listing.effects = [Effect(operation_of(second).id, "re_1")]
+    listing.effects = [made(operation_of(second).id, "re_1")]
     let_pass(hours=1)
     assert counts(audit(spec, ago=2 * HOUR)) == {"effects": 1, "matched": 1}
 
 
 def test_findings_are_bounded_and_all_are_counted(start: Start) -> None:
     spec, listing, _ = _paid(start)
-    listing.effects = [Effect(None, f"re_{number}") for number in range(200)]
+    listing.effects = [made(None, f"re_{number}") for number in range(200)]
     row = audit(spec)
     assert (row.unaccounted, len(row.findings)) == (200, 50)
 
@@ -285,5 +286,5 @@ def _paid(start: Start) -> tuple[ToolSpec, Listing, AgentRun]:
     spec = paying(listing, pay, pay)
     run = start(decider=call_once(), tools=("pay",))
     drive(run)
-    listing.effects = [Effect(operation_of(run).id, "re_1")]
+    listing.effects = [made(operation_of(run).id, "re_1")]
     return spec, listing, run

@@ -7,7 +7,8 @@ from django.urls import reverse
 from tests.database.admin_pages import browser_of, person
 from tests.database.callers import caller, full
 
-pytestmark = pytest.mark.django_db
+# Refusals are noted by a connection of their own.
+pytestmark = pytest.mark.django_db(transaction=True)
 HEADER = "Content-Security-Policy"
 EXACTLY = {
     "default-src 'none'",

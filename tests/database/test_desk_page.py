@@ -2,17 +2,30 @@
 of a few queries."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from agentops.desk.people import GROUPS
+from agentops.desk.shapes import ROWS
+from agentops.desk.uncertain import MOST
+from agentops.sweeping import SWEEPS
 from runs import Finish
-from runs.models import AgentRun, ToolOperation
+from runs.access import operator
+from runs.commands import pause_run
+from runs.models import AgentRun, Sweep, ToolOperation
 from tests.database.admin_pages import HOSTILE, browser_of, person
+from tests.database.approving import ask, held_run
+from tests.database.asking import asked
+from tests.database.deploying import serve
 from tests.database.desk_rows import copy_unknown, fill
-from tests.database.stories import parked_run
+from tests.database.gating import tamper
+from tests.database.kit import change
+from tests.database.stories import parked_run, uncertain_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -117,6 +130,93 @@ def test_everybody_sees_what_their_permissions_let_them(
     assert "/resolve/" not in page
     assert "/resume/" not in page
     assert ("uncertain effect" in page) is (permission in ("view_agentrun", "view_tooloperation"))
+
+
+@pytest.fixture
+def all_fresh() -> None:
+    serve("worker 1")
+    for name in SWEEPS:
+        Sweep.objects.create(name=name)
+
+
+def test_the_headline_promises_nothing_while_nobody_could_find_out(
+    root: Client, all_fresh: None
+) -> None:
+    well = "Of every call that was sent it is known whether it happened."
+    assert well in desk_of(root)
+    Sweep.objects.filter(name="due runs").update(last_run_at=Now() - timedelta(minutes=2))
+    page = desk_of(root)
+    assert "The sweep for due runs stands still" in page
+    assert well not in page
+    change("UPDATE runs_worker SET last_seen_at = now() - interval '1 hour'")
+    for viewer in (root, browser_of(person("view_agentrun"))):
+        page = desk_of(viewer)
+        assert "No worker is alive" in page
+        assert "ao-headline ao-danger" in page
+        assert well not in page
+
+
+def test_who_is_not_asked_about_is_not_said_to_be(
+    root: Client, start: Start, all_fresh: None
+) -> None:
+    run = uncertain_run(start)
+    asked_in = "UPDATE runs_tooloperation SET next_reconcile_at = now() + %s WHERE run_id = %s"
+    tamper(asked_in, timedelta(seconds=50), run.id)
+    page = desk_of(root)
+    assert "the provider is asked <time" in section(page, "unknown")
+    assert "not asked about in time" not in page
+    tamper(asked_in, -timedelta(minutes=10), run.id)
+    page = desk_of(root)
+    assert "the provider should have been asked 10 min ago<" in section(page, "unknown")
+    assert "1 not asked about in time" in page
+    change("UPDATE runs_worker SET last_seen_at = now() - interval '1 hour'")
+    assert "asked 10 min ago: no worker is alive" in section(desk_of(root), "unknown")
+    tamper(asked_in, timedelta(seconds=50), run.id)
+    assert "nobody asks the provider: no worker is alive" in section(desk_of(root), "unknown")
+
+
+def test_a_sweep_that_is_late_is_marked_whichever_it_is(root: Client, all_fresh: None) -> None:
+    assert "ao-danger" not in section(desk_of(root), "workers")
+    Sweep.objects.create(name="rollups", last_run_at=Now() - timedelta(hours=3))
+    part = section(desk_of(root), "workers")
+    assert part.index("sweep: rollups") < part.index("ran 3 h ago") < part.index("sweep: due runs")
+    assert part.count("ao-danger") == 1
+
+
+def test_headline_and_figures_agree_for_who_sees_runs_alone(start: Start) -> None:
+    parked_run(start)
+    page = desk_of(browser_of(person("view_agentrun")))
+    assert "1 for a person to settle" in page
+    assert "<strong>1</strong> <span>waits for a person" in page
+    assert "effect=uncertain" in section(page, "people")
+
+
+def test_who_sees_a_part_of_what_waits_is_not_told_that_nothing_does(
+    root: Client, start: Start
+) -> None:
+    assert "Nobody is waited for." in desk_of(root)
+    ask(held_run(start))
+    asked_alone = browser_of(person("view_question"))
+    assert "Nobody is waited for with what you may see." in desk_of(asked_alone)
+
+
+def test_one_is_said_as_one(root: Client, start: Start) -> None:
+    copy_unknown(uncertain_run(start), MOST)
+    for number in range(GROUPS + 1):
+        asked(start, groups=[f"group {number}"])
+    for _ in range(ROWS + 1):
+        paused = start(decider=lambda context: Finish(1))
+        pause_run(actor=operator(), run_id=paused.id)
+    change("UPDATE runs_agentrun SET wake_at = now() + interval '1 h' WHERE id <> %s", paused.id)
+    page = desk_of(root)
+    for said in ("more is unknown", "more group is asked", "more is paused", "waits for a worker"):
+        assert f"1 {said}" in page
+
+
+def test_who_has_rights_elsewhere_alone_is_sent_to_the_menu() -> None:
+    page = desk_of(browser_of(person("view_rollup")))
+    assert "You may see nothing here yet" not in page
+    assert "the menu has what you may see" in page
 
 
 def test_who_may_see_nothing_is_told_what_to_do(start: Start) -> None:

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from kombu import Connection
 
+from agentops.sweeping import SWEEPS
 from approvals import sweeps as approval_sweeps
 from runs import schedules, sweeps
 from runs.models import Sweep
@@ -65,6 +66,12 @@ def test_not_ready_before_the_first_sweep() -> None:
     assert "beat" in found["sweeps"]["detail"]
 
 
+@pytest.fixture
+def all_fresh() -> None:
+    for name in SWEEPS:
+        Sweep.objects.create(name=name)
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("stale", ["due runs", "approvals", "schedules"])
 @pytest.mark.parametrize(
@@ -73,13 +80,25 @@ def test_not_ready_before_the_first_sweep() -> None:
 def test_a_sweep_is_fresh_for_ten_periods_and_ten_seconds_at_least(
     settings: LazySettings, every: float, age: float, fresh: bool, stale: str
 ) -> None:
-    settings.SWEEP_EVERY = timedelta(seconds=every)
-    for name in ("due runs", "approvals", "schedules"):
+    period = {"schedule": timedelta(seconds=every)}
+    schedule = {name: one | period for name, one in settings.CELERY_BEAT_SCHEDULE.items()}
+    settings.CELERY_BEAT_SCHEDULE = schedule
+    for name in SWEEPS:
         seconds = age if name == stale else 0
         Sweep.objects.create(name=name, last_run_at=Now() - timedelta(seconds=seconds))
     status, found = parts()
     assert found["sweeps"]["ok"] is fresh
     assert status == (200 if fresh else 503)
+
+
+@pytest.mark.django_db
+def test_a_late_sweep_that_runs_go_on_without_is_told_and_leaves_it_ready(all_fresh: None) -> None:
+    assert "late" not in parts()[1]["sweeps"]["detail"]
+    for name in ("rollups", "unsigned effects"):
+        Sweep.objects.create(name=name, last_run_at=Now() - timedelta(hours=4))
+    status, found = parts()
+    assert (status, found["sweeps"]["ok"]) == (200, True)
+    assert "late: 2 of the others" in found["sweeps"]["detail"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -188,12 +188,25 @@ def test_an_objective_has_what_it_judges_what_was_bad_and_what_is_promised(payer
     _add(Measure.RUNS_COMPLETED, count=9, agent="careful")
     _add(Measure.RUNS_FAILED, count=1, agent="careful")
     scraped = scrape()
-    of = {"objective": "completion", "agent": "careful"}
+    of = {"objective": "completion", "agent": "careful", "bound": ""}
     assert scraped("slo_target", **of) == 0.999
     assert scraped("slo_valid_total", **of) == 10
     assert scraped("slo_bad_total", **of) == 1
     assert scraped("slo_good_total", **of) == 9
-    assert scraped("slo_valid_total", objective="completion", agent=AGENT) == 0
+    assert scraped("slo_valid_total", objective="completion", agent=AGENT, bound="") == 0
+    assert scraped("slo_target", objective="latency", agent="careful", bound="900") == 0.95
     # Nothing is promised of what it costs.
+    assert scraped("slo_valid_total", objective="cost", agent="careful", bound="1") == 0
     with pytest.raises(KeyError):
-        scraped("slo_target", objective="cost", agent="careful")
+        scraped("slo_target", objective="cost", agent="careful", bound="1")
+
+
+def test_what_another_bound_says_of_the_past_is_another_series_and_no_rise(payer: Agent) -> None:
+    _add(Measure.RUN_WORKING_SECONDS, le=300, count=500)
+    of = {"objective": "latency", "agent": AGENT}
+    assert scrape()("slo_bad_total", **of, bound="900") == 0
+    object.__setattr__(payer, "objectives", Objectives(latency_seconds=60))
+    scraped = scrape()
+    assert scraped("slo_bad_total", **of, bound="60") == 500
+    with pytest.raises(KeyError):
+        scraped("slo_bad_total", **of, bound="900")

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from runs.models import Question
-from tests.database.admin_pages import browser_of
+from tests.database.admin_pages import browser_of, person
 from tests.database.approval_pages import opened, text_of
 from tests.database.asking import (
     ANSWER,
@@ -204,3 +204,19 @@ def test_the_sidebar_leads_there_and_counts_what_is_open(start: Start) -> None:
     page = opened(client, reverse(LIST))
     assert reverse(LIST) in page
     assert "Questions" in text_of(page)
+
+
+def test_the_page_of_a_run_leads_to_what_it_asked_for_those_who_may_see_it(start: Start) -> None:
+    question = asked(start)
+    end(question, "cancelled")
+    run_page = reverse("admin:runs_agentrun_change", args=[question.run_id])
+    leads_there = reverse("admin:runs_question_change", args=[question.pk])
+    seen = {
+        permissions: leads_there in browser_of(person(*permissions)).get(run_page).content.decode()
+        for permissions in (
+            ("view_agentrun",),
+            ("view_agentrun", "view_question"),
+            ("view_agentrun", "answer_question"),
+        )
+    }
+    assert list(seen.values()) == [False, True, True]

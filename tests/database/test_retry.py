@@ -42,7 +42,8 @@ def test_it_is_ready_and_due_with_a_journal_row_and_a_clean_slate(start: Start) 
     assert (again.error, again.failures, again.repeats) == ("", 0, 0)
     assert ask("SELECT wake_at <= now() AND sweep_at <= now() FROM runs_agentrun")
     assert newest_edge(run) == ("RETRY", "FAILED", "READY", "ann")
-    assert run.requests.get().details == {"steps": [2, 3]}
+    spent = {"tokens": 0, "cost_usd": "0.000000"}
+    assert run.requests.get().details == {"steps": [2, 3], "spent": spent}
 
 
 def test_steps_after_the_last_committed_write_are_taken_back(start: Start) -> None:

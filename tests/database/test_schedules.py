@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from agentops.health import SWEEPS
+from agentops.sweeping import SWEEPS
 from runs import Agent, Finish, schedules
 from runs.agents import forget_agents
 from runs.models import AgentRun, Schedule, Sweep

@@ -1,17 +1,23 @@
 """What is counted of operations, from runs that the engine drove."""
 
+from datetime import timedelta
+
 import pytest
 
 from runs import CallTools, Context, Decision, Finish, ToolCall
 from runs.access import operator
-from runs.models import AgentRun, Definition
+from runs.commands import start_run
+from runs.models import AgentRun, Definition, Incident
 from runs.resolution import resolve_operation
+from runs.slo.counting_operations import OBJECTIVE
 from runs.slo.measures import Measure
+from runs.versions import register_release
 from tests.database.calling import NEVER, carry_out, send
 from tests.database.kit import (
     KEYED,
     LOST,
     Script,
+    ask,
     call_once,
     drive,
     drive_in_time,
@@ -24,7 +30,6 @@ from tests.database.sagas import Books, compensated, failing_run, stuck
 from tests.database.slo_sums import Start, buckets, counts, grow_older, sums, tools
 from tests.database.stories import reconciled_run, repeating_run, taken_over_run
 from tools import Approve, NotSent, Rejected
-from tools.registry import get_tool
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -114,14 +119,8 @@ def test_one_beyond_its_tools_objective_is_over_it_once_also_where_a_person_wait
     start: Start,
 ) -> None:
     """Nothing asks about it, so nothing notices before it is settled."""
-    run, _ = paying(start, LOST)
-    spec = get_tool("pay")
-    Definition.objects.create(
-        kind="tool",
-        name="pay",
-        version=spec.version,
-        body={"idempotency": ["", "", None, "0:15:00", "1 day, 0:30:00"]},
-    )
+    run, _ = paying(start, LOST, reconcile_within=timedelta(days=1, minutes=30))
+    register_release()
     grow_older(hours=24, minutes=31)
     resolve_operation(
         actor=operator(),
@@ -150,6 +149,42 @@ def test_an_incident_says_so_while_it_is_unknown_and_is_not_counted_again(start:
     )
     found = counts()
     assert (found["unknown_over_objective"], found.get("unknown_in_time", 0)) == (1, 0)
+
+
+def test_what_is_noticed_of_one_and_settled_of_another_at_one_time_adds_up(start: Start) -> None:
+    """Both of one agent and tool, in one slice."""
+    run, _ = paying(start, LOST, LOST, reconcile_within=timedelta(minutes=30))
+    other = start_run(actor=operator(), agent=run.agent).run
+    drive(other)
+    register_release()
+    grow_older(minutes=31)
+    resolve_operation(
+        actor=operator(),
+        operation_id=operation_of(run).id,
+        outcome="committed",
+        evidence="seen in the ledger",
+    )
+    Incident.objects.create(
+        run=other, operation=operation_of(other), kind=Incident.Kind.OVERDUE, external_ref=""
+    )
+    assert counts()["unknown_over_objective"] == 2
+
+
+def test_what_is_no_duration_is_no_objective_and_no_error() -> None:
+    said = {
+        "0:10:00": timedelta(minutes=10),
+        "23:59:59.999999": timedelta(days=1) - timedelta(microseconds=1),
+        "1 day, 0:30:00": timedelta(days=1, minutes=30),
+        "999999 days, 0:00:00": timedelta(days=999_999),
+    } | dict.fromkeys(["0:99:00", "0:00:60", "25:00:00", "1:0:0", "-1 day, 0:00:00", "٠:00:00"])
+    bodies = [({"idempotency": ["", "", None, "0:15:00", text]}, at) for text, at in said.items()]
+    bodies += [({"idempotency": wrong}, None) for wrong in (["", ""], {"4": "0:10:00"}, "0:10:00")]
+    for number, (body, expected) in enumerate([*bodies, ([], None)]):
+        Definition.objects.create(kind="tool", name="pay", version=str(number), body=body)
+        found = ask(
+            f"SELECT {OBJECTIVE} FROM (VALUES ('pay', '{number}')) edge (tool, tool_version)"
+        )
+        assert found == expected, body
 
 
 def test_a_worker_that_died_lost_its_lease(start: Start) -> None:

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from runs import Fail, Finish
-from runs.admin.slo_words import card_of, percent, say_people
+from runs.admin.slo_words import card_of, percent, say_duplicates, say_people, spread_rows
 from runs.models import Rollup
 from runs.slo.measures import Measure
 from runs.slo.objectives import Objective
@@ -113,6 +113,29 @@ def test_what_is_not_all_is_never_shown_as_all() -> None:
     assert percent(0.99999) == "99.99 %"
     assert percent(1.0) == "100 %"
     assert percent(None) == "–"
+
+
+def test_what_cost_nothing_is_not_said_to_have_cost_up_to_the_first_bound() -> None:
+    now = floor(timezone.now(), timedelta(minutes=5))
+    shared = {"starts_at": now, "seconds": 300, "agent": "seen", "agent_version": "1"}
+    cost = shared | {"measure": Measure.RUN_COST_USD, "le": 0.01, "tool": ""}
+    free = Rollup.objects.create(**cost, count=4)
+
+    def said() -> tuple[str, ...]:
+        [row] = spread_rows(build_report(window="1h").all)
+        return row[2:]
+
+    assert said() == ("$0.00", "$0.00", "$0.00", "$0.00")
+    Rollup.objects.filter(pk=free.pk).update(total="0.02")
+    assert said() == ("$0.0050", "$0.01", "$0.01", "$0.02")
+
+
+def test_one_repeat_and_one_second_effect_are_said_as_one() -> None:
+    counted(Measure.REPEATS_ANSWERED, 1, tool="pay")
+    counted(Measure.DUPLICATES, 1, tool="pay")
+    said = say_duplicates(build_report(window="1h").all)
+    assert "1 repeat was answered" in said
+    assert "1 second effect was found: it is an incident." in said
 
 
 def test_nothing_to_judge_is_not_a_kept_promise() -> None:

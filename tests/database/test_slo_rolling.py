@@ -160,22 +160,6 @@ def test_whoever_reads_while_a_slice_is_replaced_sees_it_whole(start: Start) -> 
     assert set(seen) == {sum(before.values())}
 
 
-def test_what_is_committed_late_is_counted_for_its_slice_is_still_open(start: Start) -> None:
-    run = completed(start)
-    with another_connection(autocommit=False) as other:
-        other.execute(
-            "INSERT INTO runs_incident (run_id, operation_id, kind, external_ref, detail)"
-            " SELECT run_id, id, 'DUPLICATE', 're_2', '' FROM runs_tooloperation"
-            " WHERE run_id = %s",
-            [run.id],
-        )
-        assert "duplicates" not in counts()
-        # Nothing that may still be written lies behind it.
-        assert watermark() <= clock() - MARGIN
-        other.commit()
-    assert counts()["duplicates"] == 1
-
-
 def test_what_is_final_stays_also_when_its_runs_are_purged(start: Start) -> None:
     run = completed(start)
     grow_older(minutes=20)

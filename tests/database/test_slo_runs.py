@@ -70,6 +70,19 @@ def test_one_that_is_let_go_on_after_a_failure_ends_again_and_its_time_is_that_o
     assert max(buckets(SECONDS)) <= 60
 
 
+def test_what_each_life_cost_is_counted_once_with_its_own_end(start: Start) -> None:
+    run, _ = failed(start, Rejected("no"), Rejected("no"), "shipped")
+    for spent in (2, 5):
+        AgentRun.objects.filter(id=run.id).update(spent_cost_usd=spent, spent_tokens=100 * spent)
+        assert (total(Measure.RUN_COST_USD), total(Measure.RUN_TOKENS)) == (spent, 100 * spent)
+        retry_run(actor=operator(), run_id=run.id)
+        drive(run)
+    assert run.state == "COMPLETED"
+    # Two, three more, and then nothing.
+    assert buckets(Measure.RUN_COST_USD) == {2.5: 1, 5: 1, 0.01: 1}
+    assert (total(Measure.RUN_COST_USD), total(Measure.RUN_TOKENS)) == (5, 500)
+
+
 def test_the_end_of_a_correction_after_the_end_is_no_second_end(start: Start) -> None:
     books = Books()
     books.define("a")

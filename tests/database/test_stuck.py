@@ -18,10 +18,12 @@ from runs.lease import claim
 from runs.models import AgentRun
 from runs.state import RunState
 from runs.stuck import WORDS, Why, count_stuck, find_stuck
+from tests.database.calling import NEVER, carry_out, carry_out_when_due, run_of, send
 from tests.database.controlling import completed, failed
 from tests.database.delegating import child_of, worker
 from tests.database.gating import held, tamper
 from tests.database.kit import (
+    LOST,
     ON_DATABASE,
     call_once,
     change,
@@ -34,7 +36,8 @@ from tests.database.kit import (
 from tests.database.kit import ask as look
 from tests.database.sagas import Books, do_all
 from tests.database.stories import parked_run, uncertain_run
-from tools import registry
+from tools import Approve, EffectType, registry
+from tools.checks import LONGEST_TIMEOUT, check_tools
 
 pytestmark = ON_DATABASE
 
@@ -108,6 +111,28 @@ def children_ended(start: Start) -> AgentRun:
     return undate(run)
 
 
+def children_of_the_step_ended(start: Start) -> AgentRun:
+    """Another one goes on, which an earlier step started."""
+    worker(lambda context: Finish("done"))
+    last = 2
+
+    def decide(context: Any) -> Any:
+        return Delegate("helper") if context.step_number <= last else Finish(1)
+
+    run = start(decider=decide)
+    for _ in range(last):
+        drive(run)
+        newest = AgentRun.objects.filter(parent=run).latest("created_at")
+        drive(newest)
+    tamper(
+        "UPDATE runs_agentrun SET finished_at = NULL, parent_told_at = NULL, paused_at = now(),"
+        " wake_at = NULL WHERE parent_id = %s AND id <> %s",
+        run.id,
+        newest.id,
+    )
+    return undate(run)
+
+
 def cancel_unheard(start: Start) -> AgentRun:
     run, _ = held(start)
     cancel_run(actor=operator(), run_id=run.id)
@@ -153,6 +178,7 @@ BROKEN: dict[Break, Why] = {
     signal_unheard: Why.SIGNAL_UNHEARD,
     question_ended: Why.QUESTION_ENDED,
     children_ended: Why.CHILDREN_ENDED,
+    children_of_the_step_ended: Why.CHILDREN_ENDED,
     cancel_unheard: Why.CANCEL_UNHEARD,
     undated: Why.UNDATED,
     unfinished: Why.UNFINISHED,
@@ -188,7 +214,8 @@ def test_a_run_that_nobody_moves_on_is_stuck_and_why_is_said(
 
 def test_a_run_as_the_engine_leaves_it_is_not_stuck_in_any_state(start: Start) -> None:
     seen: set[str] = set()
-    for kind in (begins, ends, waits, delegates, asks_people, is_uncertain, loses_workers, pauses):
+    kinds = begins, ends, waits, delegates, asks_people, is_uncertain, loses_workers, pauses, serves
+    for kind in kinds:
         with registry.isolated_registry():
             for run in kind(start):
                 run.refresh_from_db()
@@ -272,6 +299,34 @@ def pauses(start: Start) -> Iterator[AgentRun]:
     cancel_run(actor=operator(), run_id=run.id)
     drive(run)
     yield run
+
+
+def serves(_: Start) -> Iterator[AgentRun]:
+    """Calls of an agent that runs elsewhere."""
+    cases = {"called": (NEVER, ["one", "two"]), "lost": (NEVER, [LOST]), "held": (Approve(), [])}
+    for key, (policy, answers) in cases.items():
+        with registry.isolated_registry():
+            scripted_tool(*answers, effect=EffectType.NON_IDEMPOTENT_WRITE, approval_policy=policy)
+            call = send(key, thread=key)
+            yield run_of(call)
+            yield carry_out(call)
+            yield carry_out_when_due(call)
+            yield run_of(send(f"{key} again", thread=key, amount=2))
+            yield carry_out_when_due(call)
+
+
+def test_the_longest_call_that_a_tool_may_make_holds_nothing_for_too_long(start: Start) -> None:
+    seen: list[Any] = []
+
+    def look_around(call: Any) -> str:
+        seen.extend(find_stuck(most=10))
+        return "paid"
+
+    scripted_tool(look_around, seconds=LONGEST_TIMEOUT.total_seconds())
+    run = start(decider=call_once(), tools=("pay",))
+    assert not any(found.is_serious() for found in check_tools())
+    drive(run)
+    assert (run.state, seen) == (RunState.COMPLETED, [])
 
 
 def test_a_run_that_somebody_holds_is_not_stuck_before_the_lease_is_over(start: Start) -> None:

@@ -17,6 +17,7 @@ from tests.database.kit import (
     LOST,
     ON_DATABASE,
     call_once,
+    change,
     dies_at,
     drive,
     drive_when_due,
@@ -119,6 +120,22 @@ def test_nothing_of_a_worker_that_died_is_told_by_the_next_one(
     assert len({id_of(span) for span in spans.spans}) == len(spans.spans)
     newest = spans.named(f"invoke_agent {run.agent}")[-1]
     assert links_of(newest) == [ids.of_slice(run.id, run.fence_token - 1)]
+
+
+def test_two_look_ups_around_a_lost_lease_are_two_spans(start: Start, spans: Recorded) -> None:
+    def lose_the_lease(_: Call) -> Reconciled[Any]:
+        change("UPDATE runs_agentrun SET fence_token = fence_token + 1, version = version + 1")
+        return Reconciled.indeterminate("not seen yet")
+
+    scripted_tool(LOST, look_up=Answers(lose_the_lease, found()))
+    run = start(decider=call_once(), tools=("pay",))
+    drive(run)
+    assert drive_when_due(run).lease_lost
+    expire_lease(run)
+    drive_when_due(run)
+    first, second = spans.named("reconcile pay")
+    assert said(first)["agentops.look_up"] == said(second)["agentops.look_up"] == 1
+    assert id_of(first) != id_of(second)
 
 
 def test_what_an_interruption_left_open_is_closed_and_says_so(

@@ -214,6 +214,8 @@ def test_a_signature_shows_what_was_seen_what_changed_and_who_signed(
         place = story.index(words, place)
     newest = Approval.objects.filter(run=run).latest("requested_at")
     assert newest.fingerprint in story
+    own = story_in(opened(root, address_of(operation(run, "wire"))))
+    assert "Changed since arguments.amount" in own
 
 
 def test_a_compensation_says_what_it_corrects_and_the_other_way_round(

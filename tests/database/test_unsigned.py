@@ -1,15 +1,18 @@
 """What left without the signature that its policy asks for is an incident, and nothing else is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from django.db import transaction
+from django.conf import settings
+from django.db import connection, transaction
 
-from runs import audit_sweeps
+from runs import unsigned
 from runs.access import operator
 from runs.models import AgentRun, Incident, Sweep, Transition
 from runs.resolution import resolve_operation
+from runs.tasks import audit_effects, find_unsigned
 from runs.unsigned import note_unsigned
 from tests.database.gating import PAID, Start, held, requests_of, sign
 from tests.database.kit import (
@@ -190,8 +193,8 @@ def test_only_sends_of_the_span_and_of_the_hour_before_it_are_looked_at(start: S
 
 def test_the_sweep_looks_at_every_moment_once_it_is_over(start: Start) -> None:
     run = unpoliced(start)
-    assert audit_sweeps.run_once().unsigned == 1
-    done = Sweep.objects.get(name=audit_sweeps.UNSIGNED)
+    assert unsigned.run_once() == 1
+    done = Sweep.objects.get(name=unsigned.SWEEP)
     assert done.done_until is not None
     assert done.found == 1
     assert timedelta(0) <= datetime.now(UTC) - done.done_until < timedelta(minutes=5)
@@ -203,8 +206,59 @@ def test_the_sweep_looks_at_every_moment_once_it_is_over(start: Start) -> None:
     past_every_guard(
         "UPDATE runs_transition SET at = at - interval '60 h' WHERE run_id = %s", second.id
     )
-    assert audit_sweeps.run_once().unsigned == 1
+    assert unsigned.run_once() == 1
     assert incidents(second) == [("UNAPPROVED", "")]
+
+
+def test_the_sweep_asks_no_provider_and_waits_for_none(start: Start) -> None:
+    """It is a task of its own: whatever an audit meets, signatures are looked at."""
+    run = unpoliced(start)
+    asked = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert {audit_effects.name, find_unsigned.name} <= asked
+    audit_effects()
+    assert incidents(run) == []
+    find_unsigned()
+    assert incidents(run) == [("UNAPPROVED", "")]
+
+
+def test_a_sweep_ends_in_time_and_the_next_one_goes_on() -> None:
+    Sweep.objects.create(name=unsigned.SWEEP, done_until=datetime.now(UTC) - 3 * unsigned.SLICE)
+    before = Sweep.objects.get().done_until
+    assert before is not None
+    for turn in (1, 2):
+        unsigned.run_once(seconds=0)
+        assert Sweep.objects.get().done_until == before + turn * unsigned.SLICE
+
+
+def test_what_a_look_costs_grows_with_the_sends_of_its_slice_alone(start: Start) -> None:
+    """Every other row is found by the send it belongs to, whatever the planner would rather do."""
+    signed(start)
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off; SET enable_nestloop = off")
+        try:
+            now = datetime.now(UTC)
+            values = unsigned.values_of(since=now - DAY, until=now)
+            cursor.execute(f"EXPLAIN (FORMAT JSON) {unsigned.FIND}", values)
+            plan = cursor.fetchone()[0][0]["Plan"]
+        finally:
+            cursor.execute("RESET enable_seqscan; RESET enable_nestloop")
+    reads = [node for node in nodes(plan) if node.get("Relation Name", "sent") != "runs_transition"]
+    reads = [node for node in reads if "Relation Name" in node]
+    assert {node["Relation Name"] for node in reads} == {
+        "runs_tooloperation",
+        "runs_approval",
+        "runs_toolobservation",
+        "runs_incident",
+    }
+    assert [
+        node["Relation Name"] for node in reads if "sent." not in node.get("Index Cond", "")
+    ] == []
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes(part)
 
 
 def _say_not_committed(run: AgentRun) -> None:

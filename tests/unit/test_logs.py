@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -126,17 +127,100 @@ def test_a_process_writes_its_lines_to_standard_error_in_the_form_it_is_told() -
     assert not said["console"].startswith("{")
 
 
+# As Django does by the settings, without waiting for all of it.
+SET_UP = """
+import logging.config, os, signal
+from agentops import logs
+logging.config.dictConfig(logs.logging_config(form="json", level="info", apps=[]))
+log = logging.getLogger("shop")
+"""
+EVERY_LINE_UNREAD = """
+import django, sys; django.setup()
+from runs import events
+for number in range(5_000):
+    events.emit(events.Name.CALL_DONE, operation_id=str(number), tool="pay", outcome="unknown")
+print("all said", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_an_answer_does_not_wait_for_its_line_to_be_read() -> None:
+    with _begin(EVERY_LINE_UNREAD) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "all said\n"
+        _, err = process.communicate(timeout=60)
+    said = [json.loads(line) for line in err.splitlines()]
+    operations = [line["operation_id"] for line in said if line["event"] == "call_done"]
+    lost = [line["event"].rpartition(": ") for line in said if line["event"] != "call_done"]
+    # In their order, and what there was no place for is counted.
+    assert operations == sorted(operations, key=int)
+    assert {words for words, _, _ in lost} == {"log lines lost, not read in time"}
+    assert len(operations) + sum(int(count) for _, _, count in lost) == 5_000
+
+
+def test_a_process_ends_though_nobody_reads_its_lines() -> None:
+    with _begin(EVERY_LINE_UNREAD) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "all said\n"
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_forked_process_writes_its_own_lines_and_no_others() -> None:
+    said = _run(
+        f"{SET_UP}log.warning('before');"
+        "child = os.fork(); log.warning('child' if child == 0 else 'parent');"
+        "child == 0 and (logs.flush(), os._exit(0)); os.waitpid(child, 0)"
+    )
+    events = [json.loads(line)["event"] for line in said.splitlines()]
+    assert sorted(events) == ["before", "child", "parent"]
+
+
+def test_what_was_said_before_a_flush_is_written_whatever_ends_the_process() -> None:
+    script = (
+        f"{SET_UP}[log.warning('%s', 'x' * 500) for _ in range(900)];"
+        "logs.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with _begin(script) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert len(err.splitlines()) == 900
+
+
+def test_a_line_that_cannot_be_formatted_is_named_and_breaks_nothing() -> None:
+    said = _run(f"{SET_UP}log.warning('%d', 'many'); log.error('on')")
+    broken, after = (json.loads(line) for line in said.splitlines())
+    assert broken["event"] == "a log line could not be formatted: <string>:6"
+    assert after["event"] == "on"
+
+
+def _begin(script: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 def _run(script: str, **environment: str) -> str:
-    known = {name: value for name, value in os.environ.items() if name != "AGENTOPS_APPS"}
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env=known | {"DJANGO_SETTINGS_MODULE": "agentops.settings"} | environment,
+        env=_environment() | environment,
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stdout == ""
     return done.stderr
+
+
+def _environment() -> dict[str, str]:
+    known = {name: value for name, value in os.environ.items() if name != "AGENTOPS_APPS"}
+    return known | {"DJANGO_SETTINGS_MODULE": "agentops.settings"}
 
 
 @pytest.mark.parametrize("given", [{"AGENTOPS_LOG_FORMAT": "xml"}, {"AGENTOPS_LOG_LEVEL": "loud"}])

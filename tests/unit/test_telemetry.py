@@ -23,7 +23,9 @@ def test_a_span_has_one_id_whoever_names_it_and_no_two_have_the_same() -> None:
         ids.of_send("op_1", 1),
         ids.of_send("op_11", 1),
         ids.of_send("op_1", 11),
-        ids.of_look_up("op_1", 1),
+        ids.of_look_up("op_1", 1, 1),
+        ids.of_look_up("op_1", 1, 2),
+        ids.of_look_up("op_1", 2, 1),
     ]
     assert len(set(every)) == len(every)
     assert all(0 < one < 2**64 for one in every)

@@ -194,6 +194,7 @@ def test_the_last_sign_of_life_is_the_holder_s_own() -> None:
         entry("observation.take_over", 40, actor="w2"),
         entry("observation.person", 20, actor="ann"),
         entry("observation.stale_worker", 50),
+        entry("llm.used", 45),
         # The same worker under its next token.
         entry("run.send", 39, fence_token=2),
     ]

@@ -24,9 +24,9 @@ from django.db.migrations.executor import MigrationExecutor
 
 from agentops.embedded.identity import namespaces_work
 from agentops.embedded.urls import broker_url, database_url
-from agentops.health import check_parts
 from agentops.ports import PortBusy, PortUnusable, require_free_port
 from agentops.processes import LOOPBACK
+from agentops.sweeping import SweepStanding, read_standings
 from runs.stuck import find_stuck
 from runs.unserved import find_unserved
 from runs.worker_ends import count_by_standing
@@ -235,7 +235,8 @@ def _workers() -> Finding:
 
 def _worker_ends() -> Finding:
     counted = count_by_standing()
-    detail = ", ".join(f"{number} {standing}" for standing, number in counted.items())
+    shown = ", ".join(f"{number} {standing}" for standing, number in counted.items())
+    detail = f"of the processes that send calls, web ones too: {shown}"
     if not counted["silent"]:
         return Finding("worker ends", "ok", detail)
     return Finding(
@@ -282,10 +283,20 @@ def _stuck() -> Finding:
 
 
 def _sweeps() -> Finding:
-    part = check_parts()["sweeps"]
-    if part.ok:
-        return Finding("sweeps", "ok", part.detail)
-    return Finding("sweeps", "error", part.detail, f"{_START} (beat and a worker have to run)")
+    standings = read_standings()
+    late = [one for one in standings if one.is_late]
+    if not late:
+        return Finding("sweeps", "ok", ", ".join(map(_say_sweep, standings)))
+    detail = ", ".join(f"{_say_sweep(one)} ({one.allowed:g} s at most)" for one in late)
+    if any(one.is_needed for one in late):
+        return Finding("sweeps", "error", detail, f"{_START} (beat and a worker have to run)")
+    tasks = ", ".join(dict.fromkeys(one.task for one in late))
+    fix = f"Other sweeps run: a worker's log has what keeps {tasks} from it."
+    return Finding("sweeps", "error", detail, fix)
+
+
+def _say_sweep(one: SweepStanding) -> str:
+    return f"{one.name} {one.seconds:.0f} s ago" if one.has_run else f"{one.name} not yet"
 
 
 def examine_mcp_servers() -> Finding | None:

@@ -1,10 +1,10 @@
 /* Keeps the part of a page that is marked `data-live="SECONDS"` as the server has it now: asks for
    the page again and puts its part in the place of ours. The page is complete without it.
 
-   It rests while nobody looks, while something in the part is chosen or marked, and for longer
-   after each failure. What was opened stays open, by the id of its <details>. Other scripts hear
-   of the change by the event `live:changed`. `data-live-said` is an element that says how old the
-   part is where that is not as usual. */
+   It rests while nobody looks, while text in the part is marked, and for longer after each failure.
+   What was opened stays open, by the id of its <details>; what has the keyboard's focus keeps it,
+   by its id or address. Other scripts hear of the change by the event `live:changed`.
+   `data-live-said` is an element that says how old the part is where that is not as usual. */
 "use strict";
 
 (() => {
@@ -17,16 +17,27 @@
   let timer = 0;
   let last = new Date();
 
+  // As every other time on the pages.
+  const clock = (at) => `${at.toISOString().slice(11, 19)} UTC`;
   const say = (text) => {
     if (said && said.textContent !== text) said.textContent = text;
   };
 
-  const isInUse = () => {
+  const isMarked = () => {
     const marked = document.getSelection();
-    if (marked && !marked.isCollapsed && part.contains(marked.anchorNode)) return true;
-    const chosen = document.activeElement;
-    return chosen !== null && chosen !== document.body && part.contains(chosen)
-      && chosen.matches(":focus-visible");
+    return Boolean(marked) && !marked.isCollapsed && part.contains(marked.anchorNode);
+  };
+
+  /* What stands in the fresh part for something in ours: of several with one address, the one in
+     the same place among them. */
+  const counterpart = (one, fresh) => {
+    if (one.id) return fresh.querySelector(`#${CSS.escape(one.id)}`);
+    const address = one.getAttribute("href");
+    if (!address) return null;
+    const alike = `[href="${CSS.escape(address)}"]`;
+    const place = [...part.querySelectorAll(alike)].indexOf(one);
+    const found = fresh.querySelectorAll(alike);
+    return found[Math.min(place, found.length - 1)] ?? null;
   };
 
   const swap = (fresh) => {
@@ -35,8 +46,12 @@
     for (const one of fresh.querySelectorAll("details[id]")) {
       if (open.has(one.id)) one.open = open.get(one.id);
     }
+    const chosen = part.contains(document.activeElement) ? document.activeElement : null;
+    const again = chosen && (counterpart(chosen, fresh) ?? fresh);
     part.replaceWith(document.adoptNode(fresh));
     part = fresh;
+    if (again === part) part.tabIndex = -1;
+    again?.focus({ preventScroll: true });
     part.dispatchEvent(new CustomEvent("live:changed", { bubbles: true }));
   };
 
@@ -50,13 +65,14 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.querySelector("[data-live]");
     if (!fresh) return "signed out";
-    if (!isInUse()) swap(fresh);
+    if (!isMarked()) swap(fresh);
     return "";
   };
 
   const tick = async () => {
     if (document.hidden) return;
-    if (isInUse()) {
+    if (isMarked()) {
+      say(`As of ${clock(last)}: not renewed while text is marked.`);
       plan();
       return;
     }
@@ -70,7 +86,7 @@
       say("");
     } catch {
       wait = Math.min(2 * wait, MOST_SECONDS);
-      say(`No answer since ${last.toLocaleTimeString()}: what you see is as old as that.`);
+      say(`No answer since ${clock(last)}: what you see is as old as that.`);
     }
     plan();
   };

@@ -36,6 +36,9 @@ _DANGLING = """
 def find_faults(dsn: str) -> dict[str, Any]:
     """What contradicts itself, by a name for it; nothing where all is well."""
     set_up(dsn, apps=APPS)
+    from runs.models import AgentRun
+    from runs.slo.measures import Measure
+    from runs.slo.reading import sum_measures
     from runs.stuck import count_stuck
 
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -52,5 +55,8 @@ def find_faults(dsn: str) -> dict[str, Any]:
             query = _DANGLING.format(table=table, column=column, other=other, key=key)
             found[f"{table}.{column}"] = count(query)
         found["is large enough"] = int(count("SELECT count(*) FROM runs_transition") < 1_000)
+    counted = sum_measures(since=None, measures={Measure.RUNS_COMPLETED, Measure.RUNS_FAILED})
+    ended = AgentRun.objects.filter(state__in=("COMPLETED", "FAILED")).count()
+    found["runs that were not rolled up"] = ended - sum(one.count for one in counted)
     found |= {f"stuck: {why}": runs for why, runs in count_stuck().items()}
     return {name: what for name, what in found.items() if what}

@@ -5,6 +5,7 @@ Every function sets Django up, so each belongs in a process of its own.
 
 import hashlib
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -33,8 +34,9 @@ def is_filled(dsn: str, *, copies: int) -> bool:
     return row is not None and row[0] == stamp(copies=copies)
 
 
-def fill_database(dsn: str, copies: int, steps: int) -> dict[str, float]:
-    """Migrate, tell the stories, copy them, drive one run of so many `steps`, roll up.
+def fill_database(dsn: str, copies: int, steps: int, days: int) -> dict[str, float]:
+    """Migrate, tell the stories, copy them over so many `days`, drive one run of so many `steps`,
+    roll up.
 
     Returns seconds by what took them.
     """
@@ -44,7 +46,7 @@ def fill_database(dsn: str, copies: int, steps: int) -> dict[str, float]:
     from tests.bench.seeded.filling import fill, roll_up_all
     from tests.bench.seeded.stories import tell_all, tell_long
 
-    console = Console(stderr=True)
+    console, span = Console(stderr=True), timedelta(days=days)
     seconds: dict[str, float] = {}
 
     def took(what: str, began: float) -> None:
@@ -55,13 +57,13 @@ def fill_database(dsn: str, copies: int, steps: int) -> dict[str, float]:
     told = tell_all()
     took("the stories", began)
     began = time.perf_counter()
-    fill(dsn, told, copies=copies, console=console)
+    fill(dsn, told, copies=copies, span=span, console=console)
     took("copying them", began)
     began = time.perf_counter()
     tell_long(steps)
     took("the long run", began)
     began = time.perf_counter()
-    roll_up_all(console=console)
+    roll_up_all(span=span, console=console)
     took("rolling up", began)
     _sign(dsn, copies=copies)
     return seconds

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.bench.seeded.cloning import SEED_RUN, Table, counted_tables, find_tables
 from tests.bench.seeded.stories import OF, SHARES, Told
 
-SPAN: Final = timedelta(days=90)
+DAY: Final = timedelta(days=1)
 # So many copies are written table by table before the next ones.
 AT_ONCE: Final = 20_000
 
@@ -38,7 +38,7 @@ _COPIES: Final = """
 """
 
 
-def fill(dsn: str, told: Sequence[Told], *, copies: int, console: Console) -> None:
+def fill(dsn: str, told: Sequence[Told], *, copies: int, span: timedelta, console: Console) -> None:
     """Copy the stories `copies` times, each as often as its share."""
     with (
         psycopg.connect(dsn, autocommit=True) as reader,
@@ -58,7 +58,7 @@ def fill(dsn: str, told: Sequence[Told], *, copies: int, console: Console) -> No
             for first in range(1, copies + 1, AT_ONCE):
                 last = min(first + AT_ONCE - 1, copies)
                 for table in tables:
-                    query = _query(table, end=end, first=first, last=last, copies=copies)
+                    query = _query(table, span=span, end=end, first=first, last=last, copies=copies)
                     _copy(reader, writer, table, query)
                 progress.update(bar, completed=last)
         for table in tables:
@@ -95,10 +95,12 @@ def _plan(reader: psycopg.Connection[Any], told: Sequence[Told]) -> dict[str, in
     return apart
 
 
-def _query(table: Table, *, end: datetime, first: int, last: int, copies: int) -> str:
+def _query(
+    table: Table, *, span: timedelta, end: datetime, first: int, last: int, copies: int
+) -> str:
     return _COPIES.format(
         end=end.isoformat(),
-        span=SPAN.total_seconds(),
+        span=span.total_seconds(),
         copies=copies,
         first=first,
         last=last,
@@ -129,6 +131,23 @@ def _move_sequence(writer: psycopg.Connection[Any], table: str, column: str) -> 
     )
 
 
+def roll_up_all(*, span: timedelta, console: Console) -> None:
+    """Let the sweep count the whole span, as after a long pause, and fold what is old."""
+    from runs.models import Sweep
+    from runs.slo.rolling import SWEEP, run_once
+    from runs.slo.slices import floor
+
+    end = datetime.now(UTC)
+    # The first rows of the journal are the stories', which are the newest.
+    begin = floor(end - span - DAY)
+    Sweep.objects.update_or_create(name=SWEEP, defaults={"done_until": begin})
+    with _progress(console, "rolling up days") as progress:
+        bar = progress.add_task("", total=span // DAY)
+        while (rolled := run_once(seconds=20.0)).is_behind or rolled.folded:
+            assert rolled.until is not None, "nobody else sweeps this database"
+            progress.update(bar, completed=span // DAY - (end - rolled.until) // DAY)
+
+
 def _progress(console: Console, what: str) -> Progress:
     return Progress(
         TextColumn(f"pages: {what}"),
@@ -137,17 +156,3 @@ def _progress(console: Console, what: str) -> Progress:
         TimeRemainingColumn(),
         console=console,
     )
-
-
-def roll_up_all(*, console: Console) -> None:
-    """Count the whole span, a day at a time."""
-    from runs.slo.rolling import roll_up
-
-    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    days = SPAN // timedelta(days=1) + 1
-    with _progress(console, "rolling up days") as progress:
-        bar = progress.add_task("", total=days + 1)
-        for day in range(days, -1, -1):
-            since = today - timedelta(days=day)
-            roll_up(since=since, until=since + timedelta(days=1))
-            progress.advance(bar)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,7 +31,12 @@ def declare(handler: Any, **declared: Any) -> ToolSpec:
 
 
 def listed(handler: Any, *, seconds: float = 10.0) -> list[Effect]:
-    return list_effects(declare(handler), since=SINCE, until=UNTIL, seconds=seconds)
+    spec = declare(handler)
+    return list_effects(spec, since=SINCE, until=UNTIL, keep=everything, seconds=seconds)
+
+
+def everything(effect: Effect) -> bool:
+    return True
 
 
 def as_generator(audit: Audit) -> Iterator[Effect]:
@@ -75,10 +80,12 @@ def raises(audit: Audit) -> Iterator[Effect]:
         (raises, "gone"),
         (lambda audit: None, "not iterable"),
         (lambda audit: [{"external_ref": "re_1"}], "dict, not an Effect"),
-        (lambda audit: [Effect("op_1", "")], "without external_ref"),
-        (lambda audit: [Effect("op_1", "re_\0")], "external_ref"),
-        (lambda audit: [Effect("op_1", "r" * 256)], "255"),
+        (lambda audit: [Effect("op_1", "", at=SINCE)], "without external_ref"),
+        (lambda audit: [Effect("op_1", "re_\0", at=SINCE)], "external_ref"),
+        (lambda audit: [Effect("op_1", "r" * 256, at=SINCE)], "255"),
         (lambda audit: [Effect("op_1", "re_1", at=datetime(2031, 5, 1))], "without a zone"),
+        # It would be of every audit, and counted by each.
+        (lambda audit: [Effect("op_1", "re_1", at=cast(Any, None))], "at no time"),
     ],
 )
 def test_a_list_that_cannot_be_read_whole_is_no_list(handler: Any, why: str) -> None:
@@ -88,7 +95,8 @@ def test_a_list_that_cannot_be_read_whole_is_no_list(handler: Any, why: str) -> 
 
 
 def test_an_operation_id_is_whatever_the_provider_keeps_there() -> None:
-    strange: Any = [Effect(None, "re_1"), Effect("op_\0" + "x" * 999, "re_2"), Effect("", "re_3")]
+    ids = (None, "op_\0" + "x" * 999, "")
+    strange = [Effect(one, f"re_{number}", at=SINCE) for number, one in enumerate(ids)]
     first, second, third = listed(lambda audit: strange)
     assert (first.operation_id, third.operation_id) == (None, None)
     assert second.operation_id is not None
@@ -99,14 +107,24 @@ def test_an_operation_id_is_whatever_the_provider_keeps_there() -> None:
 def test_more_than_one_audit_compares_is_said_and_not_cut() -> None:
     def many(audit: Audit) -> Iterator[Effect]:
         for number in range(most[0]):
-            yield Effect(None, f"re_{number}")
+            yield Effect(None, f"re_{number}", at=SINCE)
 
     most = [MOST_EFFECTS]
     spec = declare(many)
-    assert len(list_effects(spec, since=SINCE, until=UNTIL)) == MOST_EFFECTS
+    assert len(list_effects(spec, since=SINCE, until=UNTIL, keep=everything)) == MOST_EFFECTS
     most[0] += 1
     with pytest.raises(TooManyEffects, match="shorter span"):
-        list_effects(spec, since=SINCE, until=UNTIL)
+        list_effects(spec, since=SINCE, until=UNTIL, keep=everything)
+
+
+def test_what_is_not_to_be_kept_is_not_too_much() -> None:
+    def many(audit: Audit) -> Iterator[Effect]:
+        yield ONE
+        for number in range(MOST_EFFECTS + 1):
+            yield Effect(None, f"re_{number}", at=UNTIL)
+
+    kept = list_effects(declare(many), since=SINCE, until=UNTIL, keep=lambda one: one.at < UNTIL)
+    assert kept == [ONE]
 
 
 def test_a_handler_that_does_not_come_back_is_not_waited_for() -> None:

@@ -14,6 +14,12 @@ IDS = "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
         (f" 00-{IDS}-00 ", f"00-{IDS}-00"),
         # Of a later version: what it begins with is known.
         (f"cc-{IDS}-01-what-the-future-brings", f"00-{IDS}-01"),
+        (f"cc-{IDS}-01", f"00-{IDS}-01"),
+        (f"cc-{IDS}-01.what-the-future-does-not-bring", ""),
+        # What a flag that nobody here knows means is not ours to repeat.
+        (f"00-{IDS}-ff", f"00-{IDS}-01"),
+        (f"00-{IDS}-02", f"00-{IDS}-00"),
+        (f"cc-{IDS}-fe", f"00-{IDS}-00"),
         ("", ""),
         ("gibberish", ""),
         (f"00-{IDS}-01-more", ""),
