@@ -176,12 +176,14 @@ def _database(url: str) -> dict[str, Any]:
         "HOST": given.pop("host", ""),
         "PORT": given.pop("port", ""),
     }
-    limits = {
+    session = {
         "statement_timeout": "10s",
         "lock_timeout": "3s",
         "idle_in_transaction_session_timeout": "15s",
+        # Statements here are short, also where the planner fears that they are not.
+        "jit": "off",
     }
-    options = " ".join(f"-c {name}={value}" for name, value in limits.items())
+    options = " ".join(f"-c {name}={value}" for name, value in session.items())
     return {
         "ENGINE": "django.db.backends.postgresql",
         **named,

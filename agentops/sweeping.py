@@ -10,7 +10,7 @@ Does not tell a sweep that never ran because it fails from one whose first turn 
 from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 
@@ -63,7 +63,8 @@ class SweepStanding:
 def read_standings() -> list[SweepStanding]:
     """Every sweep that is asked for here, those that nothing goes on without first."""
     ages = {one.name: one.seconds for one in read_sweeps()}
-    periods = {entry["task"]: entry["schedule"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    beat: dict[str, dict[str, Any]] = settings.CELERY_BEAT_SCHEDULE
+    periods = {entry["task"]: entry["schedule"] for entry in beat.values()}
     tasks = _TASKS | {sweep_name(spec): _AUDIT for spec in audited_tools()}
     return [
         SweepStanding(name, task, ages.get(name, inf), _allowed(periods[task]))

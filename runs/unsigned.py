@@ -50,18 +50,18 @@ FIND: Final = """
         WHERE operation.id = sent.operation_id AND operation.policy_outcome = %(needed)s
           AND NOT EXISTS (
               SELECT FROM runs_approval approval
-              WHERE approval.operation_id = sent.operation_id
+              WHERE approval.operation_id = operation.id
                 AND approval.spent_under = sent.fence_token)
           AND NOT EXISTS (
               SELECT FROM runs_toolobservation said
-              WHERE said.operation_id = sent.operation_id AND said.fence_token = sent.fence_token
+              WHERE said.operation_id = operation.id AND said.fence_token = sent.fence_token
                 AND said.verdict = 'not_sent')
           AND sent.at >= COALESCE((
               SELECT min(approval.requested_at) FROM runs_approval approval
-              WHERE approval.operation_id = sent.operation_id), sent.at)
+              WHERE approval.operation_id = operation.id), sent.at)
           AND NOT EXISTS (
               SELECT FROM runs_incident told
-              WHERE told.operation_id = sent.operation_id AND told.kind = %(kind)s)
+              WHERE told.operation_id = operation.id AND told.kind = %(kind)s)
         OFFSET 0
     ) AS unsigned
     GROUP BY sent.operation_id ORDER BY min(sent.id) LIMIT %(batch)s

@@ -20,7 +20,8 @@ def read_watermark(name: str, *, first: timedelta) -> tuple[datetime, datetime]:
         now: datetime = cursor.fetchone()[0]
     Sweep.objects.get_or_create(name=name)
     Sweep.objects.filter(name=name, done_until=None).update(done_until=now - first)
-    done_until: datetime = Sweep.objects.values_list("done_until", flat=True).get(name=name)
+    done_until = Sweep.objects.values_list("done_until", flat=True).get(name=name)
+    assert done_until is not None, "written a line above, and never emptied"
     return now, done_until
 
 

@@ -2,22 +2,15 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from math import inf
-from typing import Final
 
 from django.conf import settings
 from django.db.models.functions import Now
 from prometheus_client.metrics_core import Metric
 
+from agentops import sweeping
 from agentops.metrics.families import gauge, gauges
-from agentops.notifications import handing_on
-from agentops.sweeping import SWEEPS
-from runs import desk
 from runs.models import Worker
-from runs.slo import rolling
 from runs.versions import ALIVE_LEASES
-
-EXPECTED: Final = (*SWEEPS, handing_on.SWEEP, rolling.SWEEP)
 
 
 def read() -> Iterator[Metric]:
@@ -39,4 +32,5 @@ def _count_workers() -> int:
 
 
 def _find_ages() -> dict[str, float]:
-    return dict.fromkeys(EXPECTED, inf) | {one.name: one.seconds for one in desk.read_sweeps()}
+    """Of every sweep that is asked for here: that of a tool which is gone is nobody's."""
+    return {one.name: one.seconds for one in sweeping.read_standings()}

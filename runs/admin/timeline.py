@@ -2,7 +2,8 @@
 
 Guarantees: what is uncertain, and what to do about it, stands first; a page has a bounded number of
 entries and costs the same number of queries however long the run is; only those see it who may see
-every kind of row that it is made of. It reads, and changes nothing.
+the kinds of rows that every run is made of, and of other kinds nothing that they may not see
+(`timeline_sight.py`). It reads, and changes nothing.
 
 Asked with `since`, it answers 204 as long as nothing is new: that is what live refresh asks.
 """
@@ -30,6 +31,7 @@ from runs.admin.show import line, operation_badge, operation_link, record_url, r
 from runs.admin.timeline_export import export_timeline
 from runs.admin.timeline_lanes import lanes_of, show_family, show_lanes
 from runs.admin.timeline_lines import show_story
+from runs.admin.timeline_sight import Sight
 from runs.admin.timeline_verdict import judge
 from runs.errors import InvalidInput
 from runs.models import AgentRun, ToolOperation
@@ -43,7 +45,7 @@ from runs.timeline_subject import Subject
 
 PAGE: Final = 100
 REFRESHED_SECONDS: Final = 15
-# Every kind of row whose content a timeline tells.
+# The kinds of rows that a timeline is of. What else it tells is left out for who may not see it.
 PERMISSIONS: Final = tuple(
     f"runs.view_{kind}"
     for kind in (
@@ -101,7 +103,7 @@ def timeline_view(
     operation = row if isinstance(row, ToolOperation) else None
     run: AgentRun = row if operation is None else operation.run
     if export:
-        return export_timeline(request, run, operation)
+        return export_timeline(request, run, operation, sight=Sight.of(request))
     mark = _mark(run, now=timezone.now())
     if request.GET.get("since") == mark:
         return HttpResponse(status=204)
@@ -133,25 +135,28 @@ def _mark(run: AgentRun, *, now: datetime) -> str:
 def _context(
     request: HttpRequest, run: AgentRun, operation: ToolOperation | None
 ) -> dict[str, Any]:
-    now = timezone.now()
+    now, sight = timezone.now(), Sight.of(request)
     subject = Subject(run.pk, operation=operation, run=run)
     found = _read(request.GET, subject)
     family = find_family(run)
     lanes = lanes_of(subject, found.items)
-    story = tell(found.items, start=run.created_at, lanes=lanes)
+    story = tell(sight.see(found.items), start=run.created_at, lanes=lanes)
     newest_first = request.GET.get("order") == "newest"
     return {
         "verdict": judge(
             request,
             run,
             operation=operation,
-            family=family,
+            uncertain_below=family.uncertain,
+            sight=sight,
             has_incidents="incident" not in subject.absent,
             now=now,
         ),
         "lanes": show_lanes(lanes, run, now=now),
         "chapters": show_story(turn(story) if newest_first else story),
-        "family": show_family(run, family),
+        "family": show_family(run, family.around),
+        "family_left_out": family.left_out,
+        "left_out": sight.left_out,
         "pages": _pages(request, run, operation, found),
         "newest_first": newest_first,
         "entries": len(found.items),

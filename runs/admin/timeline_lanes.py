@@ -10,10 +10,12 @@ from typing import Final
 
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from runs.admin.readonly import Cell
 from runs.admin.show import Tone, badge, line, run_badge, when
 from runs.admin.timeline_lines import say_length
+from runs.admin.timeline_moves import say_time
 from runs.models import AgentRun, StepAttempt
 from runs.shapes import TimelineEntry
 from runs.timeline_family import Relative
@@ -107,7 +109,7 @@ def _show_lane(
     if lane.ended is None and run.fence_token == lane.token and run.lease_expires_at is not None:
         is_lost = run.lease_expires_at <= now
         words = "its lease is over since {}" if is_lost else "now; its lease lasts until {}"
-        ended = format_html(words, when(run.lease_expires_at, now=now))
+        ended = format_html(words, say_time(run.lease_expires_at, now=now))
     if lane.ended is None and is_lost:
         text, tone, last_sign = "lease over", "danger", lane.last_sign
         said = f"no sign of life for {say_length(now - lane.last_sign)}, and nobody took over yet"
@@ -143,27 +145,31 @@ def _bar(start: datetime, stop: datetime, *, begin: datetime, end: datetime) -> 
 # -- The family --------------------------------------------------------------------
 
 
-def show_family(run: AgentRun, family: Sequence[Relative]) -> list[ShownRelative]:
+def show_family(run: AgentRun, around: Sequence[Relative]) -> list[ShownRelative]:
     """The tree that the run stands in, and its forks; empty for a run that is alone."""
-    if not family:
+    if not around:
         return []
     this = ShownRelative(1, "this run", line(run.agent, 100), run_badge(run.state), is_this=True)
-    above = [_show_relative(one) for one in family if one.kind in ("parent", "origin")]
-    below = [_show_relative(one) for one in family if one.kind in ("child", "fork")]
+    above = [_show_relative(one) for one in around if one.kind in ("parent", "origin")]
+    below = [_show_relative(one) for one in around if one.kind in ("child", "fork")]
     return [*above, this, *below]
 
 
-def _show_relative(one: Relative) -> ShownRelative:
-    name = format_html(
+def relative_link(one: Relative) -> SafeString:
+    """Its name, which leads to its own timeline."""
+    return format_html(
         '<a class="ao-link" href="{}">{} <small>…{}</small></a>',
         reverse("admin:runs_agentrun_timeline", args=[one.run_id]),
         line(one.agent, 60),
         str(one.run_id)[-12:],
     )
+
+
+def _show_relative(one: Relative) -> ShownRelative:
     what = {
         "parent": "started it",
         "origin": f"forked from its step {one.step}",
         "fork": f"fork after step {one.step}",
     }.get(one.kind, "child")
     level = 0 if one.kind in ("parent", "origin") else max(one.level, 1) + 1
-    return ShownRelative(level, what, name, run_badge(one.state))
+    return ShownRelative(level, what, relative_link(one), run_badge(one.state))

@@ -1,8 +1,8 @@
 """What is uncertain in a run, and the one thing to do about it: the first box of a timeline.
 
 Guarantees: an operation whose effect is not known comes before everything else, with how long
-that may go on; a link is offered to those alone who may use it; what a run waits for is said where
-nothing is uncertain. At most three queries, whatever there is.
+that may go on, then a run below that has one; a link is offered to those alone who may use it; what
+a run waits for is said where nothing is uncertain. At most four queries, whatever there is.
 
 Does not decide: recovery does (`runs/recovery.py`), or the person who is sent to another page.
 """
@@ -15,12 +15,14 @@ from typing import Final
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
 
 from runs.admin.readonly import Action, Cell, Fact
 from runs.admin.resolve import may_resolve
 from runs.admin.run_requests import may_request
-from runs.admin.show import Tone, line, link, operation_link, record_url, run_link, when
+from runs.admin.show import Tone, line, operation_link, record_url, run_badge, when
+from runs.admin.timeline_lanes import relative_link
+from runs.admin.timeline_moves import Moves, say_time
+from runs.admin.timeline_sight import Sight
 from runs.models import (
     NAME,
     AgentRun,
@@ -31,12 +33,17 @@ from runs.models import (
     Wait,
 )
 from runs.sensitive import without_secrets
-from runs.state import FINAL_STATES, UNCERTAIN_STATES, OperationStatus, RunState
+from runs.state import FINAL_STATES, OperationStatus, RunState
 from runs.timeline_family import Relative
 from tools.errors import UnknownTool
 from tools.registry import get_tool
 
 MOST_SHOWN: Final = 5
+_ENDS: Final = {
+    RunState.COMPLETED: "completed",
+    RunState.FAILED: "failed",
+    RunState.CANCELLED: "was cancelled",
+}
 CERTAIN: Final = "Nothing is uncertain: what became of every call is known."
 
 
@@ -66,20 +73,21 @@ def judge(
     run: AgentRun,
     *,
     operation: ToolOperation | None,
-    family: Sequence[Relative],
+    uncertain_below: Sequence[Relative],
+    sight: Sight,
     has_incidents: bool,
     now: datetime,
 ) -> Verdict:
     """How the run stands, or one of its operations."""
+    moves = Moves(request, run, now)
     opened = _open_operations(run, operation)
     if doubtful := [one for one in opened if _is_doubtful(one, run, now)]:
-        return _doubt(request, run, doubtful, now)
-    below = [one for one in family if one.kind == "child" and one.state in UNCERTAIN_STATES]
-    if operation is None and below:
-        return _doubt_below(below)
+        return _doubt(moves, doubtful)
+    if operation is None and uncertain_below:
+        return _doubt_below(uncertain_below)
     if has_incidents and (found := _incidents(run, operation)):
         return _found(found)
-    return _certain(request, run, operation=operation, opened=opened, now=now)
+    return _certain(moves, operation=operation, opened=opened, sight=sight)
 
 
 def _open_operations(run: AgentRun, operation: ToolOperation | None) -> list[ToolOperation]:
@@ -105,14 +113,12 @@ def _is_doubtful(operation: ToolOperation, run: AgentRun, now: datetime) -> bool
     return bool(operation.status == OperationStatus.UNKNOWN)
 
 
-def _doubt(
-    request: HttpRequest, run: AgentRun, doubtful: Sequence[ToolOperation], now: datetime
-) -> Verdict:
+def _doubt(moves: Moves, doubtful: Sequence[ToolOperation]) -> Verdict:
     first = doubtful[0]
     more = len(doubtful) - MOST_SHOWN
     settle = (
         [Action(reverse("admin:runs_tooloperation_resolve", args=[first.pk]), "Settle it…")]
-        if first.status == OperationStatus.UNKNOWN and may_resolve(request)
+        if first.status == OperationStatus.UNKNOWN and may_resolve(moves.request)
         else []
     )
     what = f"{line(first.tool, NAME)} of step {first.step_number}"
@@ -120,25 +126,26 @@ def _doubt(
         tone="uncertain",
         title=f"Uncertain: {what if len(doubtful) == 1 else f'{len(doubtful)} calls'}"
         " may or may not have happened",
-        todo=_todo(first, run, may_settle=bool(settle)),
+        todo=_todo(first, moves, may_settle=bool(settle)),
         lines=[f"and {more} more"] if more > 0 else [],
-        doubts=[_say_doubt(one, run, now) for one in doubtful[:MOST_SHOWN]],
+        doubts=[_say_doubt(one, moves) for one in doubtful[:MOST_SHOWN]],
         actions=settle,
     )
 
 
-def _say_doubt(operation: ToolOperation, run: AgentRun, now: datetime) -> Doubt:
+def _say_doubt(operation: ToolOperation, moves: Moves) -> Doubt:
+    now = moves.now
     title = format_html(
         "<strong>{}</strong> {}", line(operation.tool, NAME), operation_link(operation.pk)
     )
-    since = operation.unknown_since or run.lease_expires_at
+    since = operation.unknown_since or moves.run.lease_expires_at
     return Doubt(
         title=title,
         facts=[
-            Fact("Uncertain since", when(since, now=now)),
+            Fact("Uncertain since", say_time(since, now=now)),
             Fact("To be settled by", _objective(operation, now)),
             Fact("May still be in flight", _in_flight(operation, now)),
-            Fact("The provider is asked next", _asked_next(operation, now)),
+            Fact("The provider is asked next", moves.say_asked_next(operation)),
             Fact("Its key at the provider", _key(operation, now)),
         ],
         error=line(without_secrets(operation.error, operation), 500) if operation.error else "",
@@ -153,24 +160,17 @@ def _objective(operation: ToolOperation, now: datetime) -> Cell:
     except UnknownTool:
         return "not known: its tool is not registered here"
     due = operation.unknown_since + within
-    late = format_html("{} {}", _strong("overdue:"), when(due, now=now))
-    return late if due <= now else when(due, now=now)
+    if due <= now:
+        return format_html("<strong>overdue:</strong> {}", when(due, now=now))
+    return say_time(due, now=now)
 
 
 def _in_flight(operation: ToolOperation, now: datetime) -> Cell:
     if operation.settles_at is None:
         return "yes, and nobody knows until when"
     if operation.settles_at > now:
-        return format_html("yes, until {}", when(operation.settles_at, now=now))
-    return format_html("no, since {}", when(operation.settles_at, now=now))
-
-
-def _asked_next(operation: ToolOperation, now: datetime) -> Cell:
-    if operation.status == OperationStatus.RUNNING:
-        return "as soon as another worker takes over"
-    if operation.next_reconcile_at is None:
-        return "not again"
-    return when(operation.next_reconcile_at, now=now)
+        return format_html("yes, until {}", say_time(operation.settles_at, now=now))
+    return format_html("no, since {}", say_time(operation.settles_at, now=now))
 
 
 def _key(operation: ToolOperation, now: datetime) -> Cell:
@@ -181,32 +181,31 @@ def _key(operation: ToolOperation, now: datetime) -> Cell:
     return format_html("{} {}", said, when(ends, now=now))
 
 
-def _todo(operation: ToolOperation, run: AgentRun, *, may_settle: bool) -> Cell:
+def _todo(operation: ToolOperation, moves: Moves, *, may_settle: bool) -> Cell:
     if operation.status == OperationStatus.RUNNING:
-        return "Nothing yet: another worker takes over, and the provider is asked first."
-    if run.paused_at is not None and operation.needs_person_since is None:
+        return moves.expect_look_up(operation)
+    if moves.run.paused_at is not None and operation.needs_person_since is None:
         return "The run is paused: resume it, and the provider is asked again."
     if operation.needs_person_since is None and operation.next_reconcile_at is not None:
-        again = when(operation.next_reconcile_at)
-        return format_html("Nothing yet: the provider is asked again {}.", again)
+        return moves.expect_look_up(operation)
     if may_settle:
         return "Look at the provider whether it happened, then settle it here."
     return "Somebody with the right to settle operations must say what became of it."
 
 
 def _doubt_below(uncertain: Sequence[Relative]) -> Verdict:
+    count = uncertain[0].among
+    more = [f"and {count - len(uncertain)} more"] if count > len(uncertain) else []
+    shown = [format_html("{} {}", relative_link(one), run_badge(one.state)) for one in uncertain]
     return Verdict(
         tone="uncertain",
-        title="Uncertain: in a run below this one",
-        todo="Open that run's timeline: it says what to do.",
-        lines=[
-            format_html("{} {} is {}", line(one.agent), run_link(one.run_id), one.state)
-            for one in uncertain[:MOST_SHOWN]
-        ],
+        title=f"Uncertain: in {'a run' if count == 1 else f'{count} runs'} below this one",
+        todo="Open the timeline of each: it says what to do.",
+        lines=[*shown, *more],
         actions=[
             Action(
                 reverse("admin:runs_agentrun_timeline", args=[uncertain[0].run_id]),
-                "Open its timeline",
+                "Open its timeline" if count == 1 else "Open the first one's timeline",
             )
         ],
     )
@@ -244,40 +243,46 @@ def _found(found: Sequence[Incident]) -> Verdict:
 
 
 def _certain(
-    request: HttpRequest,
-    run: AgentRun,
+    moves: Moves,
     *,
     operation: ToolOperation | None,
     opened: Sequence[ToolOperation],
-    now: datetime,
+    sight: Sight,
 ) -> Verdict:
+    run, now = moves.run, moves.now
     if operation is not None and operation.settled_at is not None:
-        settled = format_html("It is {} since {}.", operation.status, when(operation.settled_at))
+        at = say_time(operation.settled_at, now=now)
+        settled = format_html("Nothing: it was {} at {}.", operation.status.lower(), at)
         return Verdict("success", "Nothing is uncertain about this call", settled)
     if run.state in FINAL_STATES:
         tone: Tone = "success" if run.state == RunState.COMPLETED else "neutral"
-        ended = format_html("Nothing: it is {} since {}.", run.state, when(run.finished_at))
+        how = _ENDS[RunState(run.state)]
+        ended = format_html("Nothing: it {} at {}.", how, say_time(run.finished_at, now=now))
         return Verdict(tone, CERTAIN, ended)
     if run.paused_at is not None:
-        return _paused(request, run)
+        return _paused(moves)
     if held := [one.pk for one in opened if one.status == OperationStatus.AWAITING_APPROVAL]:
-        return _unsigned(held)
+        return _unsigned(held, moves, sight)
     if run.state == RunState.WAITING:
-        return _waits(run)
-    return Verdict("info", CERTAIN, _next_move(run, now))
+        return _waits(moves, sight)
+    return Verdict("info", CERTAIN, moves.expect_move())
 
 
-def _paused(request: HttpRequest, run: AgentRun) -> Verdict:
-    resume = Action(reverse("admin:runs_agentrun_resume", args=[run.pk]), "Resume…")
+def _paused(moves: Moves) -> Verdict:
+    resume = Action(reverse("admin:runs_agentrun_resume", args=[moves.run.pk]), "Resume…")
+    since = say_time(moves.run.paused_at, now=moves.now)
     return Verdict(
         "warning",
         CERTAIN,
-        format_html("It is paused since {}: a person lets it go on.", when(run.paused_at)),
-        actions=[resume] if may_request(request) else [],
+        format_html("It is paused since {}: a person lets it go on.", since),
+        actions=[resume] if may_request(moves.request) else [],
     )
 
 
-def _unsigned(held: Sequence[str]) -> Verdict:
+def _unsigned(held: Sequence[str], moves: Moves, sight: Sight) -> Verdict:
+    if not sight.shows("approval"):
+        who = "A call waits for a signature: who may sign it finds it in the inbox."
+        return Verdict("warning", CERTAIN, who)
     pending = Approval.objects.filter(operation_id__in=held, status=Approval.Status.PENDING)
     asked = pending.select_related("operation").order_by("approve_by").first()
     if asked is None:
@@ -287,24 +292,36 @@ def _unsigned(held: Sequence[str]) -> Verdict:
         "{} waits for a signature by {}, until {}.",
         line(asked.operation.tool, NAME),
         line(groups, 200),
-        when(asked.approve_by),
+        say_time(asked.approve_by, now=moves.now),
     )
-    look = Action(record_url(Approval, asked.pk), "Look and decide")
+    may_decide = moves.request.user.has_perm("runs.decide_approval")
+    look = Action(
+        record_url(Approval, asked.pk), "Look and decide" if may_decide else "Look at the request"
+    )
     return Verdict("warning", CERTAIN, todo, actions=[look])
 
 
-def _waits(run: AgentRun) -> Verdict:
-    open_waits = Wait.objects.filter(run_id=run.pk, ended_at__isnull=True)
+def _waits(moves: Moves, sight: Sight) -> Verdict:
+    open_waits = Wait.objects.filter(run_id=moves.run.pk, ended_at__isnull=True)
     wait = open_waits.select_related("step__question").first()
     if wait is None:
-        return Verdict("info", CERTAIN, "Nothing: a worker goes on with it.")
-    until = format_html(", until {}", when(wait.until)) if wait.until is not None else ""
+        return Verdict("info", CERTAIN, moves.expect_move())
+    until: Cell = ""
+    if wait.until is not None:
+        until = format_html(", until {} at the latest", say_time(wait.until, now=moves.now))
+    todo: Cell
     match wait.kind:
         case Wait.Kind.QUESTION:
             asked: Question | None = getattr(wait.step, "question", None)
+            may_answer = moves.request.user.has_perm("runs.answer_question")
             answer = (
-                [Action(reverse("admin:runs_question_change", args=[asked.pk]), "Answer…")]
-                if asked is not None
+                [
+                    Action(
+                        reverse("admin:runs_question_change", args=[asked.pk]),
+                        "Answer…" if may_answer else "Look at the question",
+                    )
+                ]
+                if asked is not None and sight.shows("question")
                 else []
             )
             todo = format_html("A person must answer its question{}.", until)
@@ -314,30 +331,5 @@ def _waits(run: AgentRun) -> Verdict:
         case Wait.Kind.CHILD:
             todo = format_html("Nothing here: it waits for runs that it started{}.", until)
         case _:
-            todo = format_html("Nothing: it goes on by itself{}.", until)
+            todo = moves.expect_end_of(wait)
     return Verdict("info", CERTAIN, todo)
-
-
-def _next_move(run: AgentRun, now: datetime) -> Cell:
-    if run.lease_expires_at is not None and run.lease_expires_at > now:
-        return format_html(
-            "Nothing: {} is at work under token {}.", line(run.lease_owner, NAME), run.fence_token
-        )
-    if run.lease_expires_at is not None:
-        return format_html(
-            "The lease of {} is over since {}: another worker takes the run over.",
-            line(run.lease_owner, NAME),
-            when(run.lease_expires_at, now=now),
-        )
-    if run.wake_at is not None and run.wake_at < now:
-        return format_html(
-            "It is due since {} and nobody has taken it: is a worker running that serves {}? {}",
-            when(run.wake_at, now=now),
-            line(run.agent, NAME),
-            link(reverse("admin:runs_worker_changelist"), "Workers"),
-        )
-    return format_html("Nothing: a worker is due {}.", when(run.wake_at, now=now))
-
-
-def _strong(text: str) -> SafeString:
-    return format_html("<strong>{}</strong>", text)

@@ -60,14 +60,15 @@ _SETTLED: Final = f"""
                 WHERE seen.operation_id = edge.operation_id AND seen.observed_at <= edge.at
                 ORDER BY seen.id DESC LIMIT 1) AS settled_by
         FROM edge CROSS JOIN LATERAL (
-            SELECT min(lost.at) AS since FROM runs_transition lost
+-- A filter is only looked at where there is a row: of a long run, the answers are many.
+            SELECT min(lost.at) FILTER (WHERE lost.id > COALESCE((
+                SELECT max(answer.id) FROM runs_transition answer
+                WHERE answer.run_id = edge.run_id AND answer.operation_id = edge.operation_id
+                  AND answer.event = '{OperationEvent.NOT_SENT}' AND answer.id < edge.id
+                  AND answer.from_state = '{OperationStatus.UNKNOWN}'), 0)) AS since
+            FROM runs_transition lost
             WHERE lost.operation_id = edge.operation_id AND lost.operation_id IS NOT NULL
               AND lost.to_state = '{OperationStatus.UNKNOWN}' AND lost.id < edge.id
-              AND lost.id > COALESCE((
-                  SELECT max(answer.id) FROM runs_transition answer
-                  WHERE answer.run_id = edge.run_id AND answer.operation_id = edge.operation_id
-                    AND answer.event = '{OperationEvent.NOT_SENT}' AND answer.id < edge.id
-                    AND answer.from_state = '{OperationStatus.UNKNOWN}'), 0)
         ) AS unknown
         WHERE edge.event IN {_ANSWERS} AND unknown.since IS NOT NULL
     )"""

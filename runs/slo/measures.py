@@ -23,8 +23,8 @@ class Measure(StrEnum):
     RUNS_CANCELLED = "runs_cancelled"
     # In which a person had a say: signed, changed, refused, answered, settled, steered.
     RUNS_TOUCHED = "runs_touched"
-    # Of those that completed or failed, which nobody cut short. What one has cost and used by
-    # then includes what its child runs did, which are counted for themselves too.
+    # Of those that completed or failed, which nobody cut short: of this life alone. What it has
+    # cost and used includes what its child runs did, which are counted for themselves too.
     RUN_SECONDS = "run_seconds"
     # The same without the time in which a person was waited for.
     RUN_WORKING_SECONDS = "run_working_seconds"

@@ -208,9 +208,9 @@ def assert_one_trace(story: Story) -> None:
     assert {span_id: one.name for span_id, one in told.items()} == {
         span_id: name for span_id, name in named_by_rows(operations) if span_id != lost(story)
     }
-    for number in range(1, operations["book"].look_ups + 1):
-        found = told[hexed(ids.of_look_up(operations["book"].id, number))]
-        assert found.links == (lost(story),)
+    assert operations["book"].look_ups
+    for span_id in looked_up(operations["book"]):
+        assert told[span_id].links == (lost(story),)
     sent = told[hexed(ids.of_send(operations["ship"].id, 1))]
     assert (
         sent.attributes
@@ -294,8 +294,19 @@ def named_by_rows(operations: dict[str, ToolOperation]) -> Iterator[tuple[str, s
     for tool, one in operations.items():
         for number in range(1, one.attempts + 1):
             yield hexed(ids.of_send(one.id, number)), f"execute_tool {tool}"
-        for number in range(1, one.look_ups + 1):
-            yield hexed(ids.of_look_up(one.id, number)), f"reconcile {tool}"
+        for span_id in looked_up(one):
+            yield span_id, f"reconcile {tool}"
+
+
+def looked_up(operation: ToolOperation) -> list[str]:
+    """The ids of the spans of its look-ups, one for each that the rows know of."""
+    seen = operation.observations.filter(source="look_up").order_by("id")
+    tokens = seen.values_list("fence_token", flat=True)
+    assert len(tokens) == operation.look_ups
+    return [
+        hexed(ids.of_look_up(operation.id, number, token))
+        for number, token in enumerate(tokens, start=1)
+    ]
 
 
 def lost(story: Story) -> str:

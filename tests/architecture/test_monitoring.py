@@ -74,3 +74,13 @@ def test_grafana_finds_prometheus_and_the_dashboard() -> None:
     mounts = [volume.split(":") for volume in SERVICES["grafana"]["volumes"]]
     [folder] = [one[0] for one in mounts if one[1] == provider["options"]["path"]]
     assert list((ROOT / folder).glob("*.json"))
+
+
+def test_whom_the_page_has_alerts_sent_to_can_be_reached() -> None:
+    page = (ROOT / "docs" / "how-to" / "be-alerted.md").read_text()
+    prometheus, told = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    assert set(prometheus) == {"alerting"}
+    route, receivers = told["route"], {one["name"]: set(one) for one in told["receivers"]}
+    assert {one["receiver"] for one in (route, *route["routes"])} == set(receivers)
+    assert all(any(key.endswith("_configs") for key in keys) for keys in receivers.values())
+    assert route["routes"][0]["matchers"] == ['severity="page"']

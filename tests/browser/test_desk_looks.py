@@ -1,5 +1,6 @@
 """The start page by night and by day, on a phone and a desk, and that it leads to settling."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -38,7 +39,7 @@ def test_the_desk_can_be_read_on_a_phone_and_a_desk_by_night_and_by_day(
 ) -> None:
     page = sign_in(root, color_scheme="dark")
     page.goto("/admin/")
-    expect(page.get_by_text("it is known whether it happened")).to_be_visible()
+    expect(page.get_by_text("No worker is alive:")).to_be_visible()
     look(page, "desk-new")
     a_bad_night(hold, start)
     page.goto("/admin/")
@@ -110,6 +111,8 @@ def test_the_headline_leads_to_settling_what_is_uncertain(
     follow(page, page.get_by_role("button", name="Settle it"))
     run.refresh_from_db()
     assert not run.uncertain
+    serve("worker 1")
+    Sweep.objects.create(name="due runs")
     page.goto("/admin/")
     expect(page.get_by_text("it is known whether it happened")).to_be_visible()
 
@@ -126,10 +129,38 @@ def test_the_desk_renews_itself_and_says_when_it_cannot(
     expect(page.get_by_text("run has an uncertain effect")).to_be_visible()
     page.context.set_offline(True)
     page.clock.run_for(11_000)
-    expect(page.get_by_role("status")).to_contain_text("No answer since")
+    expect(page.get_by_role("status")).to_contain_text(
+        re.compile(r"No answer since \d\d:\d\d:\d\d UTC")
+    )
     page.context.set_offline(False)
     page.clock.run_for(61_000)
     expect(page.get_by_role("status")).to_have_text("")
     page.context.clear_cookies()
     page.clock.run_for(11_000)
     expect(page.get_by_role("status")).to_contain_text("signed out")
+
+
+def test_the_desk_renews_itself_under_the_keyboard_and_leaves_it_its_place(
+    start: Start, sign_in: SignIn, root: User
+) -> None:
+    for label in ("p-1", "p-2"):
+        with registry.isolated_registry():
+            lose(start, ToolCall("print_label", label=label))
+    page = sign_in(root)
+    page.clock.install()
+    page.goto("/admin/")
+    second = page.get_by_role("link", name=re.compile("^Settle print_label")).nth(1)
+    address = second.get_attribute("href")
+    page.get_by_role("link", name=re.compile("^Settle print_label")).first.focus()
+    # By the keyboard, to the operation, its run and its button.
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    expect(second).to_be_focused()
+    with registry.isolated_registry():
+        lose(start, ToolCall("pay_carrier", amount="1.00"))
+    page.clock.run_for(11_000)
+    expect(page.get_by_text("3 runs have an uncertain effect")).to_be_visible()
+    expect(page.locator(f'a[href="{address}"]:focus-visible')).to_have_count(1)
+    page.get_by_role("heading", name="May or may not have happened").select_text()
+    page.clock.run_for(11_000)
+    expect(page.get_by_role("status")).to_contain_text("not renewed while text is marked")

@@ -8,12 +8,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from runs.commands import cancel_run
-from runs.models import AgentRun
+from runs.models import AgentRun, Incident
 from tests.browser.conftest import SignIn
 from tests.browser.looking import shows_focus
 from tests.database.admin_pages import Start, person
 from tests.database.controlling import ANN
-from tests.database.eventful import lost_run
+from tests.database.eventful import lost_run, operation
 from tests.database.kit import drive_when_due, expire_lease
 from tests.database.timeline_pages import address_of
 
@@ -109,7 +109,7 @@ def test_it_can_be_paused_with_the_keyboard_and_says_when_nobody_answers(
     expect(page.get_by_role("status")).to_contain_text("no answer. It is tried again")
 
 
-def test_it_rests_while_nobody_looks_and_stops_when_the_run_has_ended(
+def test_it_rests_while_nobody_looks_and_looks_once_a_minute_when_the_run_has_ended(
     sign_in: SignIn, start: Start
 ) -> None:
     run = lost_run(start)
@@ -122,10 +122,14 @@ def test_it_rests_while_nobody_looks_and_stops_when_the_run_has_ended(
     drive_when_due(run)
     assert run.state == "CANCELLED"
     page.evaluate(HIDE, False)
-    expect(page.get_by_role("status")).to_have_text("The run has ended: this is all of it.")
-    expect(page.get_by_role("button", name="live refresh")).to_have_count(0)
+    expect(page.get_by_role("status")).to_contain_text("The run has ended; what is found later")
     with expect_silence(page):
-        page.clock.run_for(10_000)
+        page.clock.run_for(50_000)
+    Incident.objects.create(
+        run=run, operation=operation(run, "pay"), kind=Incident.Kind.DUPLICATE, external_ref="re_2"
+    )
+    page.clock.run_for(15_000)
+    expect(page.locator("#verdict")).to_contain_text("What must not happen has happened")
 
 
 def test_without_scripts_the_page_is_complete_and_reloads_by_a_link(

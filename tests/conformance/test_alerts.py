@@ -20,7 +20,6 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from runs import Agent, Finish, Script
-from runs.models import Sweep
 from tests.conformance.promql import find_groupings, find_selectors
 from tests.processes import ROOT
 from tools import Call, EffectType, tool
@@ -161,12 +160,14 @@ def test_the_page_of_an_alert_is_there_and_takes_its_filters(admin_user: User) -
 def exported(db: None) -> Exported:
     """What `/metrics` has of an agent with a tool, and of which nothing has run."""
 
-    @tool(name="refund", effect_type=EffectType.NON_IDEMPOTENT_WRITE)
+    @tool(
+        name="refund",
+        effect_type=EffectType.NON_IDEMPOTENT_WRITE,
+        audit_handler=lambda audit: [],
+    )
     def refund(call: Call) -> None:
         """Pays money back."""
 
-    # These have a figure once they ran.
-    Sweep.objects.bulk_create([Sweep(name="unsigned effects"), Sweep(name="audit refund")])
     Agent(name="support", decider=Script(Finish()), tools=("refund",))
     text = Client().get("/metrics").content.decode()
     found: Exported = {}

@@ -84,7 +84,7 @@ def test_what_could_not_be_asked_for_from_the_first_sweep_on_is_asked_for_later(
     assert done_until() == spans()[-1][1]
     audited = EffectAudit.objects.filter(error="").order_by("id")
     assert audited[0].since == first - 3 * DAY
-    assert audited.count() == 4
+    assert all(one.until == after.since for one, after in pairwise(audited))
 
 
 class Steady:
@@ -116,8 +116,9 @@ def test_a_tool_that_fills_an_audit_within_its_settle_window_is_audited() -> Non
     paying(provider)
     now = datetime.now(UTC)
     Sweep.objects.create(name="audit pay", done_until=now - MARGIN - HOUR)
-    while (done_until() or now) < now - MARGIN:
-        assert audit_sweeps.run_once().audits
+    for _ in range(3):
+        audit_sweeps.run_once()
+    assert (done_until() or now - DAY) > now - MARGIN
     made = HOUR.total_seconds() / 6
     audited = EffectAudit.objects.filter(error="")
     assert abs(sum(one.unaccounted for one in audited) - made) <= 1 + len(audited) / 1000
@@ -161,9 +162,10 @@ def test_of_two_sweeps_at_one_time_one_counts() -> None:
 
     paying(slow)
     assert audit_sweeps.run_once().audits == 0
-    assert len(asked) == 2
-    assert EffectAudit.objects.get().unaccounted == 1
-    assert done_until() == EffectAudit.objects.get().until
+    assert len(asked) >= 2
+    assert sum(one.unaccounted for one in EffectAudit.objects.all()) == 1
+    assert all(one[1] == next_one[0] for one, next_one in pairwise(spans()))
+    assert done_until() == spans()[-1][1]
 
 
 def test_one_tool_that_breaks_its_audit_holds_up_no_other() -> None:

@@ -17,7 +17,7 @@ from runs import Ask, Finish, ToolCall, WaitFor, sweeps
 from runs.access import operator
 from runs.commands import pause_run, start_run
 from runs.lease import claim
-from runs.models import AgentRun
+from runs.models import AgentRun, Sweep
 from runs.worker_ends import EndedBy, end
 from tests.database.deploying import serve
 from tests.database.kit import LOST, call_once, change, drive, expire_lease, scripted_tool
@@ -193,8 +193,13 @@ def test_a_sweep_has_an_age_and_one_that_never_ran_is_infinitely_old() -> None:
     assert scrape()("sweep_age_seconds", sweep="due runs") < 60
     _age("runs_sweep", "last_run_at", minutes=5)
     assert scrape()("sweep_age_seconds", sweep="due runs") >= 300
-    expected = {"due runs", "approvals", "schedules", "notifications", "rollups"}
-    assert expected <= scrape().labels("sweep")
+
+
+def test_each_sweep_that_is_asked_for_has_an_age_also_if_it_never_ran() -> None:
+    scripted_tool(name="listed", audit_handler=lambda audit: [])
+    Sweep.objects.create(name="audit gone")
+    always = {"due runs", "approvals", "schedules", "notifications", "rollups", "unsigned effects"}
+    assert scrape().labels("sweep") == always | {"audit listed"}
 
 
 # -- The scrape ----------------------------------------------------------------

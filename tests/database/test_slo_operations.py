@@ -119,7 +119,10 @@ def test_one_beyond_its_tools_objective_is_over_it_once_also_where_a_person_wait
     start: Start,
 ) -> None:
     """Nothing asks about it, so nothing notices before it is settled."""
-    run, _ = paying(start, LOST, reconcile_within=timedelta(days=1, minutes=30))
+    longer = timedelta(days=2)
+    run, _ = paying(
+        start, LOST, settle_window=longer, reconcile_within=timedelta(days=1, minutes=30)
+    )
     register_release()
     grow_older(hours=24, minutes=31)
     resolve_operation(

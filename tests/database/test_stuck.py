@@ -353,6 +353,8 @@ def test_a_worker_looks_again_at_a_stuck_run_that_was_paused_and_resumed(start: 
     assert (run.state, find_stuck(most=1)) == (RunState.COMPLETED, [])
 
 
+# It asks whether all migrations are applied, also those of users.
+@pytest.mark.django_db(transaction=True)
 def test_doctor_names_stuck_runs_and_what_has_them_looked_at(start: Start) -> None:
     def said() -> Finding:
         [found] = [finding for finding in examine() if finding.name == "stuck runs"]

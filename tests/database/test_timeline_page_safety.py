@@ -2,14 +2,13 @@
 
 import json
 from io import BytesIO
-from typing import Any
 
 import pytest
 from django.core.handlers.asgi import ASGIRequest
 from django.test import Client, RequestFactory
 
 from runs.admin.timeline_export import export_timeline
-from runs.models import AgentRun, ToolOperation
+from runs.admin.timeline_sight import Sight
 from runs.timeline import read_timeline
 from tests.database.admin_pages import CARD, browser_of, person
 from tests.database.callers import caller
@@ -18,7 +17,7 @@ from tests.database.gating import Start
 from tests.database.kit import scripted_tool
 from tests.database.llm_rows import asking_run
 from tests.database.stories import uncertain_run
-from tests.database.timeline_pages import address_of, opened
+from tests.database.timeline_pages import address_of, exported, opened
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,15 +25,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def root(transactional_db: None) -> Client:
     return browser_of(person(superuser=True))
-
-
-def exported(client: Client, row: AgentRun | ToolOperation) -> dict[str, Any]:
-    answer = client.get(f"{address_of(row)}export/")
-    assert answer.status_code == 200
-    assert answer.headers["Content-Type"] == "application/json"
-    assert f'filename="timeline-{row.pk}.json"' in answer.headers["Content-Disposition"]
-    found: dict[str, Any] = json.loads(b"".join(answer.streaming_content))  # type: ignore[arg-type]
-    return found
 
 
 def test_what_an_llm_a_tool_and_a_person_wrote_is_escaped_and_closed(
@@ -108,7 +98,7 @@ def test_each_kind_of_server_is_given_a_stream_that_it_need_not_gather_first(sta
     run = uncertain_run(start)
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
     for request in (ASGIRequest(scope, BytesIO()), RequestFactory().get("/")):
-        answer = export_timeline(request, run, None)
+        answer = export_timeline(request, run, None, sight=Sight(frozenset()))
         assert answer.is_async == isinstance(request, ASGIRequest)
 
 

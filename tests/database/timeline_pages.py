@@ -1,7 +1,9 @@
 """What the tests of the timeline's page share: its address, and what stands where on it."""
 
 import html
+import json
 import re
+from typing import Any
 
 from django.test import Client
 from django.urls import reverse
@@ -12,6 +14,23 @@ from runs.models import AgentRun, ToolOperation
 def address_of(row: AgentRun | ToolOperation, **asked: str) -> str:
     name = f"admin:runs_{row._meta.model_name}_timeline"
     return reverse(name, args=[row.pk], query=asked)
+
+
+# The rights that everybody needs who sees a timeline.
+READS = (
+    *("view_agentrun", "view_transition", "view_tooloperation", "view_toolobservation"),
+    *("view_modeldecision", "view_llmrequest", "view_handoff", "view_incident"),
+)
+
+
+def exported(client: Client, row: AgentRun | ToolOperation) -> dict[str, Any]:
+    """The timeline as a file."""
+    answer = client.get(f"{address_of(row)}export/")
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"] == "application/json"
+    assert f'filename="timeline-{row.pk}.json"' in answer.headers["Content-Disposition"]
+    found: dict[str, Any] = json.loads(b"".join(answer.streaming_content))  # type: ignore[arg-type]
+    return found
 
 
 def opened(client: Client, address: str) -> str:

@@ -1,7 +1,8 @@
 /* Keeps a timeline fresh. The page is complete without it: "Reload" is a plain link.
 
    Every few seconds the page is asked for again with the mark of what is shown; as long as nothing
-   is new the answer is empty. What is new is merged in, element by element: whatever did not change
+   is new the answer is empty. After the run has ended it is asked for once a minute, since a late
+   answer, an incident or what an audit found comes later. What is new is merged in, element by element: whatever did not change
    stays the same element, so that scroll, focus, selection and what was opened stay as they were. */
 "use strict";
 
@@ -9,7 +10,7 @@
   const EVERY = 3000;
   const SLOWEST = 60000;
   const page = document.getElementById("timeline");
-  if (!page || page.dataset.live !== "yes") return;
+  if (!page) return;
 
   let wait = EVERY;
   let timer = 0;
@@ -36,6 +37,12 @@
     say(text);
   };
 
+  const rest = () => {
+    const ends = page.dataset.live !== "yes";
+    wait = ends ? SLOWEST : EVERY;
+    say(ends ? "The run has ended; what is found later shows within a minute." : "Live");
+  };
+
   const later = () => {
     clearTimeout(timer);
     if (!paused && !document.hidden) timer = setTimeout(look, wait);
@@ -52,14 +59,12 @@
         const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("timeline");
         if (!fresh) return stop("You are signed out: reload the page.");
         if (!paused) take(fresh);
-        if (fresh.dataset.live !== "yes") return stop("The run has ended: this is all of it.");
       } else if (answer.status === 403 || answer.status === 404) {
         return stop("This timeline cannot be read any more: reload the page.");
       } else if (answer.status !== 204) {
         throw new Error(String(answer.status));
       }
-      wait = EVERY;
-      say("Live");
+      rest();
     } catch {
       wait = Math.min(wait * 2, SLOWEST);
       say(`Not refreshed at ${clock()} UTC: no answer. It is tried again.`);
@@ -126,15 +131,18 @@
   button.addEventListener("click", () => {
     paused = !paused;
     label();
-    say(paused ? `Paused at ${clock()} UTC` : "Live");
-    if (paused) clearTimeout(timer);
-    else look();
+    if (!paused) {
+      rest();
+      return look();
+    }
+    clearTimeout(timer);
+    say(`Paused at ${clock()} UTC`);
   });
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) clearTimeout(timer);
     else if (!paused) look();
   });
   label();
-  say("Live");
+  rest();
   later();
 })();

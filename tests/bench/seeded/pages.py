@@ -58,7 +58,14 @@ def measure_pages(*, server: Server, quick: bool, fresh: bool, console: Console)
         if not is_kept:
             console.print(f"pages: {copies:,} runs have to be written first")
             took = call(
-                FILLING, "fill_database", url, copies, steps, seconds=FILL_SECONDS, shows=True
+                FILLING,
+                "fill_database",
+                url,
+                copies,
+                steps,
+                DAYS,
+                seconds=FILL_SECONDS,
+                shows=True,
             )
             console.print("pages: " + ", ".join(f"{what} {took[what]:g} s" for what in took))
         console.print("pages: asking for each")

@@ -43,4 +43,5 @@ def test_headers_name_the_open_span_and_nothing_where_there_is_none() -> None:
         assert dict(trace_headers()) == {"traceparent": f"00-{IDS}-01"}
         with within_span(""):
             assert dict(trace_headers()) == {}
+        assert current_traceparent() == f"00-{IDS}-01"
     assert current_traceparent() == ""
