@@ -156,9 +156,7 @@ class AgentRun(models.Model):
             models.Index(
                 name="run_undated",
                 fields=["id"],
-                condition=Q(
-                    wake_at__isnull=True, paused_at__isnull=True, finished_at__isnull=True
-                ),
+                condition=Q(wake_at__isnull=True, paused_at__isnull=True, finished_at__isnull=True),
             ),
             models.Index(name="run_newest", fields=["-created_at", "-id"]),
             models.Index(name="run_children", fields=["parent"], condition=Q(parent__isnull=False)),
