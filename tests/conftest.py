@@ -1,12 +1,14 @@
 """Fixtures shared by all tests."""
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.conf import settings
 
+from agentops.logs import StderrHandler
 from runs.access import operator
 from runs.agents import Agent, all_agents, forget_agents
 from runs.commands import start_run
@@ -18,6 +20,9 @@ from tools import policy_store, registry
 _numbers = itertools.count(1)
 # Each test client has middleware of its own, which would first read every static file there is.
 settings.WHITENOISE_AUTOREFRESH = True
+# What this very process logs is kept for pytest's report, and not written between its dots.
+for _handler in [one for one in logging.getLogger().handlers if isinstance(one, StderrHandler)]:
+    logging.getLogger().removeHandler(_handler)
 
 
 @pytest.fixture(autouse=True)

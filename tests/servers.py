@@ -2,8 +2,8 @@
 
 Given nothing, real PostgreSQL and Valkey are started from wheels for this session,
 in a directory of its own, so a running stack of the same checkout is left alone.
-`DATABASE_URL` or `CELERY_BROKER_URL` put a server in the place of either. With `-n 2` each of
-the two processes has its own.
+`DATABASE_URL` or `CELERY_BROKER_URL` put a server in the place of either. With `-n` each
+process has its own.
 
 What servers, providers and tests write lies in memory where there is room for it: a commit
 then waits for no disk. No test takes the machine's power away, so none can tell the difference.
