@@ -4,6 +4,7 @@ The gate is an advisory lock: the test holds it until as many connections as it 
 seen waiting for it, so nobody is early and nothing is left to luck.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -40,6 +41,8 @@ def gate(*, expected: int) -> Iterator[None]:
 def go_through_at_once(action: Callable[[], str], *, threads: int, log: str) -> None:
     """In a forked process: do `action` in many threads; each writes a line to `log`."""
     become_a_worker(log)
+    # In the log stands what the actions say, and nothing else.
+    logging.disable()
 
     def enter() -> None:
         with connection.cursor() as cursor:

@@ -160,7 +160,7 @@ def test_a_run_started_while_the_broker_is_down_is_accepted_and_proceeds_by_the_
     # Ends in spite of it: a caller is not made to wait until a broker comes back.
     command = celery.manage("start_run", "crash_sighted", "--json")
     assert command.wait() == 0
-    run_id = UUID(json.loads(command.said[command.said.index("{") :])["id"])
+    run_id = UUID(json.loads(command.said[command.said.index("{\n") :])["id"])
     assert AgentRun.objects.get(id=run_id).state == "READY"
     broker.start()
     celery.worker("worker")
