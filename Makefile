@@ -41,16 +41,15 @@ test: $(VENV)/.dev
 # Django looks at the database's history before it looks for missing migrations.
 WITH_SERVERS = $(BIN)/python -m agentops.embedded
 
-# Several files at a time: those that compute, and wait for the database between; then those that
-# mostly wait, for leases, deadlines and programs to start, which a busy machine would disturb.
-# Whole stacks are started alone.
+# Two files at a time: those that compute, then those that mostly wait, for leases, deadlines and
+# programs to start, which a busy machine would disturb. Whole stacks are started alone.
 # What is not named waits. The longest files come first, so that none of them is begun last.
 COMPUTING = tests/database tests/unit tests/protocol tests/architecture
 ALONE = $(addprefix tests/acceptance/test_,demo.py demo_llm.py up.py metrics.py telemetry.py)
 LONGEST = tests/crash tests/conformance
 OTHERS = $(patsubst tests/%/__init__.py,tests/%,$(sort $(wildcard tests/*/__init__.py)))
 WAITING = $(LONGEST) $(filter-out $(LONGEST) $(COMPUTING),$(OTHERS)) $(ALONE:%=--ignore=%)
-SIDE_BY_SIDE = $(PYTEST) --dist loadfile
+SIDE_BY_SIDE = $(PYTEST) -n 2 --dist loadfile
 
 check: $(VENV)/.dev
 	@$(call quietly,format,$(BIN)/python -m ruff format --check .)
@@ -59,8 +58,8 @@ check: $(VENV)/.dev
 	@$(call quietly,imports,$(BIN)/lint-imports)
 	@$(call quietly,migrations,$(WITH_SERVERS) $(BIN)/python manage.py makemigrations --check --dry-run)
 	@$(call quietly,system,$(BIN)/python manage.py check)
-	@$(SIDE_BY_SIDE) -n 3 $(COMPUTING) $(ARGS)
-	@$(SIDE_BY_SIDE) -n 2 --no-loadscope-reorder $(WAITING) $(ARGS)
+	@$(SIDE_BY_SIDE) $(COMPUTING) $(ARGS)
+	@$(SIDE_BY_SIDE) --no-loadscope-reorder $(WAITING) $(ARGS)
 	@exec $(PYTEST) $(ALONE) $(ARGS)
 
 bench: $(BENCH)/.installed
