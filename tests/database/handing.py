@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from django.db import connection
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -67,7 +68,11 @@ class Mind:
     def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         seen = Seen(messages, info)
         self.seen.append(seen)
-        said = self.hand_off(seen) if seen.is_handoff else self.decide(seen)
+        try:
+            said = self.hand_off(seen) if seen.is_handoff else self.decide(seen)
+        finally:
+            # The client library's thread keeps what was opened in it.
+            connection.close()
         if isinstance(said, str):
             return ModelResponse([TextPart(said)])
         calls = [(TOOL, said)] if isinstance(said, dict) else said
