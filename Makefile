@@ -126,10 +126,11 @@ fi; \
 $$python -m venv --clear $(1)
 endef
 
-# $(1): environment, $(2): lock. A dot every two seconds; what pip says only when it fails.
+# $(1): environment, $(2): lock, which names everything, so that pip has nothing to resolve.
+# A dot every two seconds; what pip says only when it fails.
 define install
 printf 'Installing $(2) '; \
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes \
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --require-hashes \
 	-r $(2) >$(1)/install.log 2>&1 & pid=$$!; \
 trap 'kill $$pid 2>/dev/null; exit 130' INT TERM HUP; \
 while kill -0 $$pid 2>/dev/null; do printf .; sleep 2; done; \
