@@ -1,3 +1,5 @@
+import gc
+
 from django.apps import AppConfig
 
 from agentops import (
@@ -20,3 +22,6 @@ class AgentopsConfig(AppConfig):
         from agentops.metrics import counting, flushing  # noqa: F401  hears of workers
 
         counting.listen()
+        # Off since the settings. Nothing that is loaded by now is ever looked at again.
+        gc.freeze()
+        gc.enable()

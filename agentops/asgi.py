@@ -14,7 +14,7 @@ from agentops.limits import Limits  # noqa: E402
 from agentops.telemetry import exporting  # noqa: E402
 from agentops.web import Web  # noqa: E402
 
-require_sound()
+require_sound(pages=True)
 # Before the middleware is made, which asks whether there is anything to do.
 exporting.start()
 

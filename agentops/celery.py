@@ -14,6 +14,8 @@ from celery import Celery, signals
 from celery.platforms import SecurityWarning  # type: ignore[attr-defined]
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
+# Celery would run Django's checks and drop what they find; a worker runs them itself, below.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 # Celery warns of root because of pickled messages; only JSON is accepted here.
 warnings.filterwarnings("ignore", category=SecurityWarning)
@@ -28,7 +30,7 @@ def _require_sound(**_: Any) -> None:
     from agentops.checks import require_sound  # Django is set up by now, not before
 
     try:
-        require_sound()
+        require_sound(pages=False)
     except SystemCheckError as error:
         # Celery logs an ordinary exception of a signal and goes on.
         raise SystemExit(str(error)) from error

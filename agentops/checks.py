@@ -15,7 +15,8 @@ from math import isfinite
 from typing import Any, Final
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register, run_checks
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks.registry import registry
 from django.core.management.base import SystemCheckError
 
 from agentops import logs
@@ -78,6 +79,7 @@ _NOT_SERVED: Final = {
 }
 NAMES: Final = sorted({name for name in _NUMBERS if name.startswith(PREFIX)} | {*_TEXTS})
 _TRUTHS: Final = ("1", "true", "yes", "0", "false", "no")
+_OF_PAGES: Final = {Tags.admin, Tags.templates, Tags.urls}
 # Below this a busy machine alone can pause a process for too long a part of the lease.
 COMFORTABLE_LEASE: Final = 5.0
 
@@ -94,12 +96,15 @@ def check_deployment(**_: Any) -> list[CheckMessage]:
     return judge_deployment(os.environ)
 
 
-def require_sound() -> None:
+def require_sound(*, pages: bool) -> None:
     """Raise SystemCheckError for what `manage.py check` calls an error.
 
-    Management commands do this by themselves; web and worker processes call it here.
+    Management commands do this by themselves; web and worker processes call it here. Without
+    `pages`, what only their visitors could meet is left out, and not loaded for it.
     """
-    errors = [found for found in run_checks() if found.is_serious() and not found.is_silenced()]
+    checks = [one for one in registry.get_checks() if pages or not _OF_PAGES & {*one.tags}]
+    found = [message for check in checks for message in check(app_configs=None, databases=None)]
+    errors = [message for message in found if message.is_serious() and not message.is_silenced()]
     if errors:
         raise SystemCheckError("\n".join(str(error) for error in errors))
 

@@ -5,6 +5,7 @@ Given nothing, everything runs on servers that the project starts itself below
 unsafe values when the project starts.
 """
 
+import gc
 import os
 import secrets
 import sys
@@ -21,6 +22,10 @@ from psycopg.conninfo import conninfo_to_dict
 from agentops.embedded.urls import broker_url, database_url
 from agentops.logs import logging_config
 from agentops.telemetry.checks import is_asked_for
+
+# What is loaded from here on stays. The collector, which would go through it again and again, goes
+# on when the apps are ready (`apps.py`).
+gc.disable()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -108,8 +113,8 @@ if "" not in sys.path:
     sys.path.insert(0, os.getcwd())
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "agentops.admin_pages.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

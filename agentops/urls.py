@@ -7,10 +7,12 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from agentops import (
     health,
-    metrics,
     openapi,  # noqa: F401  describes tokens in the schema
     problems,
 )
+from agentops.metrics.view import metrics
+
+admin.autodiscover()
 
 # Its script is a file as well, and its styles draw their icons from data in themselves.
 docs = csp_update({"img-src": ["data:"]})(SpectacularSwaggerSplitView.as_view(url_name="schema"))
@@ -19,7 +21,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
-    path("metrics", metrics.metrics, name="metrics"),
+    path("metrics", metrics, name="metrics"),
     path("api/v1/", include("runs.urls")),
     path("api/v1/", include("approvals.urls")),
     path("api/v1/schema/", SpectacularAPIView.as_view(), name="schema"),

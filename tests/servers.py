@@ -7,6 +7,9 @@ process has its own.
 
 What servers, providers and tests write lies in memory where there is room for it: a commit
 then waits for no disk. No test takes the machine's power away, so none can tell the difference.
+
+Nothing here asks the world for anything. So no certificate authority is trusted: a program that
+read all of them for each client that it makes would do little else.
 """
 
 import gc
@@ -42,6 +45,8 @@ def _own_directory() -> str:
 
 # Before anybody asks for a temporary file, in this process or in one that it starts.
 tempfile.tempdir = os.environ["TMPDIR"] = _own_directory()
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = tempfile.mkdtemp(prefix="no-certificates-")
 if not all(_given.values()):
     # Before Django reads its settings, which derive the servers' addresses from it.
     os.environ["AGENTOPS_DATA_DIR"] = str(Path(tempfile.tempdir) / "servers")

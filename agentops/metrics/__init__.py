@@ -11,7 +11,3 @@ is. Label values are names that code declares, never an id, a key, an amount or 
 
 Does not hold figures of one process, and does not say who may read them: the proxy does.
 """
-
-from agentops.metrics.view import metrics
-
-__all__ = ["metrics"]

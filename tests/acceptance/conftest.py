@@ -1,7 +1,10 @@
-"""The demo's payment provider for a whole module of tests, left as it was after each one."""
+"""The demo's payment provider for a whole module of tests, left as it was after each one; and
+where whole stacks have their servers.
+"""
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -33,3 +36,9 @@ def name() -> str:
 def http() -> Iterator[httpx2.Client]:
     with httpx2.Client(transport=httpx2.HTTPTransport(), timeout=SOON) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For all whole stacks, one after the other: the first one makes the database for all."""
+    return tmp_path_factory.mktemp("stack") / ".agentops"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_KEPT = {"PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH"}
+_KEPT = {"PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "SSL_CERT_DIR"}
 
 
 def run_demo(
@@ -21,7 +21,7 @@ def run_demo(
         env={
             **plain,
             **(environment or {}),
-            "AGENTOPS_DATA_DIR": str(data_dir / ".agentops"),
+            "AGENTOPS_DATA_DIR": str(data_dir),
             "PORT": str(_free_port()),
             "FLOWER_PORT": str(_free_port()),
         },

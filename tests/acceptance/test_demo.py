@@ -11,8 +11,8 @@ pytestmark = pytest.mark.crash
 
 
 @pytest.mark.timeout(240)
-def test_the_story_holds_and_the_readme_shows_it(tmp_path: Path) -> None:
-    done = run_demo(tmp_path)
+def test_the_story_holds_and_the_readme_shows_it(stack_dir: Path) -> None:
+    done = run_demo(stack_dir)
     assert done.returncode == 0, done.stdout + done.stderr
     shown = re.search(r"<!-- demo:.*?-->\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert shown is not None, "the README has no demo block"

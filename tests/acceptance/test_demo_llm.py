@@ -17,10 +17,10 @@ LLM = "openai:gpt-5-mini"
 
 
 @pytest.mark.timeout(180)
-def test_an_llm_decides_a_refund_whose_worker_dies(tmp_path: Path) -> None:
+def test_an_llm_decides_a_refund_whose_worker_dies(stack_dir: Path) -> None:
     with LlmServer() as server:
         server.otherwise = _decide
-        done = run_demo(tmp_path, "--llm", LLM, "--only", "1", environment=server.env())
+        done = run_demo(stack_dir, "--llm", LLM, "--only", "1", environment=server.env())
         asked = server.bodies
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"decided by an llm, {LLM}" in done.stdout
@@ -30,7 +30,9 @@ def test_an_llm_decides_a_refund_whose_worker_dies(tmp_path: Path) -> None:
 
 
 def test_an_llm_without_a_key_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    done = run_demo(tmp_path, "--llm", LLM)
+    # What `--llm` else starts over for.
+    given = {"AGENTOPS_APPS": "examples.shop", "AGENTOPS_LLM": LLM}
+    done = run_demo(tmp_path, environment=given)
     assert (done.returncode, "OPENAI_API_KEY" in done.stderr) == (1, True)
     assert "starting" not in done.stdout
 

@@ -10,11 +10,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_django import Settings
+
+from agentops.ports import PortBusy
+from agentops.stack import require_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
@@ -27,13 +31,13 @@ pytestmark = pytest.mark.skipif(
 class Up:
     """A stack in the foreground of another process, and what it said so far."""
 
-    def __init__(self, environment: dict[str, str], *, port: int, flower_port: int) -> None:
+    def __init__(self, environment: dict[str, str], *options: str) -> None:
         self.environment = environment
-        self.port = port
-        self.flower_port = flower_port
+        self.port = int(environment["PORT"])
+        self.flower_port = int(environment["FLOWER_PORT"])
         self.lines: list[dict[str, str]] = []
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "up", "--json"],
+            [sys.executable, "manage.py", "up", "--json", *options],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
@@ -51,22 +55,52 @@ class Up:
                 return str(said["line"])
         pytest.fail(f"up ended without saying {text!r}; it said {self.lines}")
 
+    @property
+    def lives(self) -> bool:
+        return self.process.poll() is None
+
     def finish(self) -> int:
         rest = self.process.communicate(timeout=PATIENCE)[0]
         self.lines += [json.loads(line) for line in rest.splitlines()]
         return self.process.returncode
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("up") / "data"
+class Stacks:
+    """Running stacks of one data directory: a test that ends one leaves the next test another."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._started: list[Up] = []
+
+    def one(self, *options: str) -> Up:
+        """The newest that lives, or else a new one."""
+        living = [up for up in self._started if up.lives]
+        return living[-1] if living else self.another(*options)
+
+    def another(self, *options: str) -> Up:
+        up = Up(_environment(self._data_dir), *options)
+        self._started.append(up)
+        up.line_with("Ctrl-C stops everything")
+        return up
+
+    def close(self) -> None:
+        for up in self._started:
+            if up.lives:
+                up.process.send_signal(signal.SIGTERM)
+            up.process.communicate(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
-def up(data_dir: Path) -> Iterator[Up]:
+def stacks(stack_dir: Path) -> Iterator[Stacks]:
+    started = Stacks(stack_dir)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def up(stacks: Stacks) -> Up:
     """One running stack for the tests that do not end it."""
-    with _started(data_dir) as started:
-        yield started
+    return stacks.one()
 
 
 def test_web_answers(up: Up) -> None:
@@ -87,6 +121,36 @@ def test_flower_lets_in_only_who_has_the_login_that_was_printed_once(up: Up) -> 
         assert answer.status == 200
 
 
+def test_doctor_names_a_fix_for_everything_that_is_wrong(tmp_path: Path) -> None:
+    environment = _environment(tmp_path / "data")
+    with socket.create_server(("127.0.0.1", int(environment["PORT"]))):
+        said = _manage("doctor", environment=environment)
+    assert said.returncode == 1
+    lines = said.stdout.splitlines()
+    wrong = {one[9:20].strip(): fix for one, fix in pairwise(lines) if one.startswith("error")}
+    assert set(wrong) == {"database", "broker", "web port"}
+    assert all("→" in fix for fix in wrong.values())
+    assert "PORT" in wrong["web port"]
+    assert "manage.py up" in said.stdout
+    assert "Traceback" not in said.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_busy_port_is_named_with_the_variable_to_set(
+    up: Up, tmp_path: Path, settings: Settings
+) -> None:
+    changed = {"AGENTOPS_DATA_DIR": str(tmp_path / "data"), "FLOWER_PORT": str(_free_port())}
+    refused = _manage("up", environment=up.environment | changed)
+    assert refused.returncode != 0
+    assert f"Port {up.port} " in refused.stderr
+    assert "Set PORT " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "data").exists()
+    settings.PORT, settings.FLOWER_PORT = _free_port(), up.flower_port
+    with pytest.raises(PortBusy, match=rf"Port {up.flower_port} .* Set FLOWER_PORT "):
+        require_ports()
+
+
 def test_doctor_finds_a_running_stack_healthy(up: Up) -> None:
     # Workers and sweeps need a moment, and each of these takes as long as a start of Django.
     for _ in range(8):
@@ -100,19 +164,6 @@ def test_doctor_finds_a_running_stack_healthy(up: Up) -> None:
     assert {"database", "migrations", "broker", "workers", "sweeps", "disk", "apps"} <= named
 
 
-def test_a_busy_port_is_named_with_the_variable_to_set(up: Up, tmp_path: Path) -> None:
-    environment = up.environment | {"AGENTOPS_DATA_DIR": str(tmp_path / "data")}
-    for variable in ("PORT", "FLOWER_PORT"):
-        other = {"PORT", "FLOWER_PORT"} - {variable}
-        changed = environment | {name: str(_free_port()) for name in other}
-        refused = _manage("up", environment=changed)
-        assert refused.returncode != 0
-        assert f"Port {environment[variable]} " in refused.stderr
-        assert f"Set {variable} " in refused.stderr
-        assert "Traceback" not in refused.stderr
-    assert not (tmp_path / "data").exists()
-
-
 def test_a_killed_worker_is_replaced(up: Up) -> None:
     [worker] = _processes(up.environment, "worker-1@")
     os.kill(worker, signal.SIGKILL)
@@ -120,74 +171,40 @@ def test_a_killed_worker_is_replaced(up: Up) -> None:
     _until(lambda: bool(set(_processes(up.environment, "worker-1@")) - {worker}))
 
 
-def test_nothing_is_left_after_one_interrupt(data_dir: Path, up: Up) -> None:
-    with _started(data_dir) as second:
-        # Both share the servers: the end of one must not take them from the other.
-        second.process.send_signal(signal.SIGINT)
-        assert second.finish() == 0
-        ended = [line["line"].split()[0] for line in second.lines if "has stopped" in line["line"]]
-        assert ended[0] == "worker-1"
-        assert set(ended) == {"worker-1", "web", "beat", "flower"}
-        assert _processes(second.environment) == []
-        with urllib.request.urlopen(f"http://127.0.0.1:{up.port}/readyz") as answer:
-            assert answer.status == 200
+def test_nothing_is_left_after_one_interrupt(up: Up, stacks: Stacks) -> None:
+    second = stacks.another("--no-flower")
+    up.process.send_signal(signal.SIGINT)
+    assert up.finish() == 0
+    ended = [line["line"].split()[0] for line in up.lines if "has stopped" in line["line"]]
+    assert ended[0] == "worker-1"
+    assert set(ended) == {"worker-1", "web", "beat", "flower"}
+    assert _processes(up.environment) == []
+    # Both share the servers: the end of one must not take them from the other.
+    with urllib.request.urlopen(f"http://127.0.0.1:{second.port}/readyz") as answer:
+        assert answer.status == 200
 
 
-def test_nothing_is_left_when_up_is_killed(data_dir: Path, up: Up) -> None:
-    with _started(data_dir) as started:
-        assert len(_processes(started.environment)) == 5
-        started.process.kill()
-        assert started.finish() == -signal.SIGKILL
-        _until(lambda: _processes(started.environment) == [])
-        assert up.process.poll() is None
+def test_nothing_is_left_when_up_is_killed(stacks: Stacks) -> None:
+    killed = stacks.one("--no-flower")
+    # Itself, web, worker and beat.
+    assert len(_processes(killed.environment)) >= 4
+    killed.process.kill()
+    assert killed.finish() == -signal.SIGKILL
+    _until(lambda: _processes(killed.environment) == [])
 
 
-def test_a_second_interrupt_ends_a_worker_that_does_not_stop(data_dir: Path, up: Up) -> None:
-    with _started(data_dir) as started:
-        [worker] = _processes(started.environment, "worker-1@")
-        os.kill(worker, signal.SIGSTOP)
-        started.process.send_signal(signal.SIGINT)
-        started.line_with("stopping")
-        began = time.monotonic()
-        started.process.send_signal(signal.SIGINT)
-        assert started.finish() == 0
-        # Its grace is 25 seconds.
-        assert time.monotonic() - began < 20
-        assert _processes(started.environment) == []
-
-
-def test_doctor_names_a_fix_for_everything_that_is_wrong(tmp_path: Path) -> None:
-    environment = _environment(tmp_path / "data")
-    with socket.create_server(("127.0.0.1", int(environment["PORT"]))):
-        status, report = _doctor(environment)
-    assert status == 1
-    assert report["ok"] is False
-    wrong = {check["name"]: check for check in report["checks"] if check["level"] == "error"}
-    assert set(wrong) == {"database", "broker", "web port"}
-    assert all(check["fix"] for check in wrong.values())
-    assert "PORT" in wrong["web port"]["fix"]
-    assert not (tmp_path / "data").exists()
-
-
-def test_doctor_says_what_it_finds_to_people_too(tmp_path: Path) -> None:
-    said = _manage("doctor", environment=_environment(tmp_path / "data"))
-    assert said.returncode == 1
-    assert "manage.py up" in said.stdout
-    assert "Traceback" not in said.stderr
-
-
-@contextmanager
-def _started(data_dir: Path) -> Iterator[Up]:
-    environment = _environment(data_dir)
-    port, flower_port = int(environment["PORT"]), int(environment["FLOWER_PORT"])
-    up = Up(environment, port=port, flower_port=flower_port)
-    try:
-        up.line_with("Ctrl-C stops everything")
-        yield up
-    finally:
-        if up.process.poll() is None:
-            up.process.send_signal(signal.SIGTERM)
-        up.process.communicate(timeout=PATIENCE)
+def test_a_second_interrupt_ends_a_worker_that_does_not_stop(stacks: Stacks) -> None:
+    stuck = stacks.one("--no-flower")
+    [worker] = _processes(stuck.environment, "worker-1@")
+    os.kill(worker, signal.SIGSTOP)
+    stuck.process.send_signal(signal.SIGINT)
+    stuck.line_with("stopping")
+    began = time.monotonic()
+    stuck.process.send_signal(signal.SIGINT)
+    assert stuck.finish() == 0
+    # Its grace is 25 seconds.
+    assert time.monotonic() - began < 20
+    assert _processes(stuck.environment) == []
 
 
 def _environment(data_dir: Path) -> dict[str, str]:

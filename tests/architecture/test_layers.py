@@ -1,6 +1,8 @@
 """The shape of the code: imports go one way, files stay readable, nothing names its workshop."""
 
 import ast
+import functools
+import os
 import re
 import subprocess
 import sys
@@ -30,19 +32,32 @@ TEXT = {".py", ".md", ".toml", ".yml", ".yaml", ".html", ".css", ".js", ".txt", 
 NOT_OURS = {"__pycache__", "node_modules", "staticfiles", "build", "dist"}
 
 
-def _files() -> Iterator[Path]:
+@functools.cache
+def _files() -> list[Path]:
     """Every file of the project that people read."""
-    for path in sorted(ROOT.rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        hidden = any(part.startswith(".") and part not in {".ci", ".github"} for part in parts)
-        if hidden or NOT_OURS & set(parts) or any(part.endswith(".egg-info") for part in parts):
-            continue
-        if path.is_file() and path.suffix in TEXT:
-            yield path
+    found = []
+    for directory, below, names in os.walk(ROOT):
+        # Not even entered: tens of thousands of files lie in a virtual environment.
+        below[:] = [name for name in below if _is_ours(name)]
+        paths = (Path(directory, name) for name in names if _is_ours(name))
+        found += [path for path in paths if path.is_file() and path.suffix in TEXT]
+    return sorted(found)
 
 
-def _python() -> Iterator[Path]:
-    yield from (path for path in _files() if path.suffix == ".py")
+def _is_ours(name: str) -> bool:
+    hidden = name.startswith(".") and name not in {".ci", ".github"}
+    return not hidden and name not in NOT_OURS and not name.endswith(".egg-info")
+
+
+def _python(app: str = "") -> Iterator[Path]:
+    yield from (
+        path for path in _files() if path.suffix == ".py" and path.is_relative_to(ROOT / app)
+    )
+
+
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def test_imports_go_one_way() -> None:
@@ -55,12 +70,11 @@ def test_imports_go_one_way() -> None:
 @pytest.mark.parametrize("app", APPS)
 def test_an_app_never_imports_one_above_it(app: str) -> None:
     above = set(APPS[: APPS.index(app)])
-    for path in (ROOT / app).rglob("*.py"):
+    for path in _python(app):
         # The kit for tool authors drives the kernel, and stands above it.
         of_the_kit = path.is_relative_to(ROOT / "tools" / "testing")
         forbidden = above - {"runs"} if of_the_kit else above
-        tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
+        for node in ast.walk(_tree(path)):
             found = {name.split(".")[0] for name in _imported(node)}
             assert not found & forbidden, f"{path.relative_to(ROOT)} imports {found & forbidden}"
 
@@ -77,16 +91,15 @@ PURE = {"collections", "dataclasses", "datetime", "enum", "typing"}
     ],
 )
 def test_the_pure_modules_know_neither_django_nor_rows(module: str, besides: set[str]) -> None:
-    tree = ast.parse((ROOT / module).read_text())
-    imported = {name for node in ast.walk(tree) for name in _imported(node)}
+    imported = {name for node in ast.walk(_tree(ROOT / module)) for name in _imported(node)}
     assert {name for name in imported if name.split(".")[0] not in PURE} <= besides
 
 
 def test_nothing_but_the_tests_imports_the_tests() -> None:
     for app in APPS:
-        for path in (ROOT / app).rglob("*.py"):
-            tree = ast.parse(path.read_text())
-            names = {name.split(".")[0] for node in ast.walk(tree) for name in _imported(node)}
+        for path in _python(app):
+            walked = ast.walk(_tree(path))
+            names = {name.split(".")[0] for node in walked for name in _imported(node)}
             assert not names & {"tests", "pytest"}, path.relative_to(ROOT)
 
 
@@ -115,7 +128,7 @@ def test_every_module_says_what_it_is_for() -> None:
         str(path.relative_to(ROOT))
         for path in _python()
         if path.parent.name in APPS and path.name not in {"__init__.py", "apps.py"}
-        if not ast.get_docstring(ast.parse(path.read_text()))
+        if not ast.get_docstring(_tree(path))
     ]
     assert silent == []
 

@@ -27,7 +27,7 @@ from tests.processes import Program, environment, of_this_test, wait_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.django_db(transaction=True)]
 
-CALLERS: Final = 50
+CALLERS: Final = 20
 THREADS, CALLS = 6, 3
 # In a call that another one waits for: the provider answers no sooner.
 HELD_SECONDS: Final = 0.3
@@ -135,7 +135,7 @@ def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(begin, range(count)))
 
 
-def test_fifty_callers_with_one_key_at_two_processes_are_one_effect(
+def test_twenty_callers_with_one_key_at_two_processes_are_one_effect(
     urls: list[str], headers: dict[str, str], books: ProviderProcess
 ) -> None:
     before = len(books.effects())
@@ -198,6 +198,23 @@ def test_threads_go_on_side_by_side_and_each_in_its_order(
         assert list(steps.values_list("id", flat=True)) == ids
 
 
+def test_what_one_process_accepts_while_the_other_holds_its_run_is_done_by_the_other(
+    urls: list[str], headers: dict[str, str], books: ProviderProcess
+) -> None:
+    """No worker and no sweep is there to find it."""
+    assert refund(urls[0], headers, "k0", thread="t").status_code == 200
+    books.fault(path="/refunds", method="POST", kind="hold", after_commit=True)
+    named: dict[str, Any] = {"thread": "t", "wait_seconds": 50}
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(refund, urls[0], headers, "k1", cents=97, **named)
+        books.wait_until_held()
+        second = pool.submit(refund, urls[1], headers, "k2", cents=96, **named)
+        wait_until(lambda: GatewayCall.objects.filter(key="k2").exists(), what="k2 is accepted")
+        books.release()
+        answers = [one.result() for one in (first, second)]
+    assert [one.json()["status"] for one in answers] == ["COMMITTED"] * 2
+
+
 def test_a_web_process_killed_during_a_call_leaves_it_to_a_worker_and_its_caller_to_another(
     module_webs: Webs,
     urls: list[str],
@@ -238,33 +255,18 @@ def test_a_web_process_killed_during_a_call_leaves_it_to_a_worker_and_its_caller
     assert len(books.effects()) == before + 1
 
 
-def test_what_one_process_accepts_while_the_other_holds_its_run_is_done_by_the_other(
-    urls: list[str], headers: dict[str, str], books: ProviderProcess
-) -> None:
-    """No worker and no sweep is there to find it."""
-    assert refund(urls[0], headers, "k0", thread="t").status_code == 200
-    books.fault(path="/refunds", method="POST", kind="hold", after_commit=True)
-    named: dict[str, Any] = {"thread": "t", "wait_seconds": 50}
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(refund, urls[0], headers, "k1", cents=97, **named)
-        books.wait_until_held()
-        second = pool.submit(refund, urls[1], headers, "k2", cents=96, **named)
-        wait_until(lambda: GatewayCall.objects.filter(key="k2").exists(), what="k2 is accepted")
-        books.release()
-        answers = [one.result() for one in (first, second)]
-    assert [one.json()["status"] for one in answers] == ["COMMITTED"] * 2
-
-
 def test_a_web_process_that_is_told_to_end_answers_everybody(
-    module_webs: Webs, urls: list[str], headers: dict[str, str], books: ProviderProcess
+    module_webs: Webs, start_agent: StartRun, headers: dict[str, str], books: ProviderProcess
 ) -> None:
-    assert refund(urls[0], headers, "w1", thread="t").status_code == 200
+    # The one that the test before has left.
+    web, url = module_webs[1]
+    wait_until(lambda: _answers(url), what=f"{url} answers", seconds=60)
+    assert refund(url, headers, "w1", thread="t").status_code == 200
     pause_run(actor=operator(), run_id=AgentRun.objects.get().pk)
     books.fault(path="/refunds", method="POST", kind="hold", after_commit=True)
-    web = module_webs[0][0]
     with ThreadPoolExecutor(2) as pool:
-        held = pool.submit(refund, urls[0], headers, "w2", thread="t", cents=98, wait_seconds=50)
-        under_way = pool.submit(refund, urls[0], headers, "w3", cents=97, wait_seconds=50)
+        held = pool.submit(refund, url, headers, "w2", thread="t", cents=98, wait_seconds=50)
+        under_way = pool.submit(refund, url, headers, "w3", cents=97, wait_seconds=50)
         books.wait_until_held()
         wait_until(lambda: GatewayCall.objects.filter(key="w2").exists(), what="w2 is accepted")
         web.terminate()

@@ -7,7 +7,7 @@ import pytest
 from examples.shop.provider_process import ProviderProcess
 from runs.models import AgentRun, ModelDecision, StepAttempt, ToolObservation
 from tests.crash.conftest import StartRun, Work
-from tests.crash.laws import assert_recovered, wait_until_finished
+from tests.crash.laws import assert_recovered
 from tests.processes import Celery, wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
@@ -62,12 +62,11 @@ def test_a_tool_that_ignores_its_deadline_is_not_sent_again_while_it_may_live(
 
 
 def test_a_worker_that_is_asked_to_end_gives_its_lease_back_at_once(
-    celery: Celery, provider: ProviderProcess, start_agent: StartRun
+    celery: Celery, provider: ProviderProcess, start_agent: StartRun, work: Work
 ) -> None:
     """SIGTERM in the middle of a step: the step is finished, and another worker goes on."""
     provider.fault("hold", path="/orders", method="GET")
-    lease = {"AGENTOPS_LEASE_SECONDS": str(LONG_LEASE_SECONDS)}
-    leaving = celery.worker("leaving", **lease)
+    leaving = celery.worker("leaving", AGENTOPS_LEASE_SECONDS=str(LONG_LEASE_SECONDS))
     run = start_agent("crash_sighted")
     provider.wait_until_held(seconds=20)
     leaving.terminate()
@@ -77,8 +76,7 @@ def test_a_worker_that_is_asked_to_end_gives_its_lease_back_at_once(
     run.refresh_from_db()
     assert (run.lease_owner, run.lease_expires_at) == ("", None)
     assert (run.state, run.step_number) == ("READY", 1)
-    celery.worker("staying", **lease)
-    wait_until_finished(run.id)
+    assert work(run).wait() == 0
     assert_recovered(run.id, provider, claims_at_least=2)
     assert len(provider.requests(path="/orders/17")) == 1
 

@@ -16,7 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+# Loaded here once, and not by every process that is forked.
+import cel  # noqa: F401  imported for its imports
 import pytest
+from django.core.management import call_command
 from pytest_django.plugin import DjangoDbBlocker
 
 from tools.testing import Report
@@ -27,7 +30,7 @@ Check = Callable[[Path], Report]
 # How the processes of a machine share its processors.
 AT_ONCE: Final = 2 * (os.cpu_count() or 1)
 LONGEST_SECONDS: Final = 400.0
-# In these a tool's effect type, its keys and its look-up show; in the others only its code does.
+# In these a tool's effect type, its keys and its look-up show.
 IN_RECOVERY: Final = (
     "killed_before_call",
     "killed_after_effect",
@@ -37,6 +40,18 @@ IN_RECOVERY: Final = (
     "request_doubled",
     "look_up_lags",
 )
+# In these its code shows besides. The rest strikes the kernel around it, as on the kit's own page.
+OF_ITS_CODE: Final = (
+    *IN_RECOVERY,
+    "killed_in_call",
+    "stopped_in_call",
+    "stopped_after_effect",
+    "answer_too_late",
+    "look_up_fails",
+)
+# What `check` is asked for of a tool, and of the same code declared in another way.
+WHOLE: Final[Mapping[str, Any]] = {"faults": OF_ITS_CODE, "probes": True}
+AGAIN: Final[Mapping[str, Any]] = {"faults": IN_RECOVERY}
 
 
 class Reports:
@@ -90,7 +105,7 @@ def reports_of(checks: Mapping[str, Check], *, are_sound: bool = False) -> Any:
     """A fixture: the reports of those checks that a selected test of its module is named for.
 
     A test is named for a check by its parameter `checked`; it needs a mark that the database
-    is set up for.
+    is set up for. What the checks wrote there is gone after the module, and not after each test.
     """
 
     @pytest.fixture(scope="module")
@@ -104,6 +119,7 @@ def reports_of(checks: Mapping[str, Check], *, are_sound: bool = False) -> Any:
         with django_db_blocker.unblock():
             logs = tmp_path_factory.mktemp("checks")
             yield check_all(chosen, logs=logs, are_sound=are_sound)
+            call_command("flush", verbosity=0, interactive=False)
 
     return reports
 

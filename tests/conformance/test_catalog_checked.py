@@ -10,20 +10,16 @@ import pytest
 # Loaded here once, and not by every process that is forked.
 import tools.catalog.stripe_refunds.client  # noqa: F401  imported for its imports
 from examples.shop.provider_process import provider_process
-from tests.conformance.side_by_side import IN_RECOVERY, Check, Reports, reports_of
+from tests.conformance.side_by_side import AGAIN, WHOLE, Check, Reports, reports_of
 from tests.conformance.targets.mail import MailServer
 from tests.conformance.targets.stripes import API_KEY, Localstripe, StatefulStripe
 from tests.conformance.test_http_api import declare_refund
 from tools import EffectType
 from tools.catalog.smtp_email import email_tool
 from tools.catalog.stripe_refunds import refund_tool
-from tools.testing import ALL, Intended, Report, assert_sound, check
+from tools.testing import Intended, Report, assert_sound, check
 
-pytestmark = [
-    pytest.mark.crash,
-    pytest.mark.timeout(600),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600), pytest.mark.django_db]
 
 
 def an_http_api(folder: Path, *, honours_keys: bool) -> Report:
@@ -33,7 +29,7 @@ def an_http_api(folder: Path, *, honours_keys: bool) -> Report:
             declare_refund(**{} if honours_keys else KEYLESS),
             arguments=lambda number: {"order_id": "21", "amount": f"1.{number:02}"},
             count_effects=lambda intended: len(provider.effects(intended.operation_id)),
-            faults=ALL if honours_keys else IN_RECOVERY,
+            **(WHOLE if honours_keys else AGAIN),
         )
 
 
@@ -51,7 +47,7 @@ def stripe_refunds(folder: Path, *, honours_keys: bool) -> Report:
             refund_tool(account="acct_1", of="charge", api_base=stripe.url, **declared),
             arguments=lambda _: {"charge": stripe.charge(100_00), "amount": 10_00},
             count_effects=count,
-            faults=ALL if honours_keys else IN_RECOVERY,
+            **(WHOLE if honours_keys else AGAIN),
         )
 
 
@@ -68,6 +64,7 @@ def smtp_email(folder: Path) -> Report:
             count_effects=lambda intended: len(
                 server.taken(f"<{intended.operation_id}@example.com>")
             ),
+            **WHOLE,
         )
 
 

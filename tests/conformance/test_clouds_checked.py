@@ -11,22 +11,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.conformance.side_by_side import IN_RECOVERY, Check, Reports, reports_of
+from tests.conformance.calls import new_call
+from tests.conformance.side_by_side import AGAIN, WHOLE, Check, Reports, reports_of
 from tests.conformance.targets.mcp_servers import Notes
 from tests.conformance.targets.moto_server import ENVIRONMENT, MotoServer
 from tests.conformance.targets.radicale_server import PASSWORD, USER, Radicale
 from tools import Call, EffectType, Reconciled
+from tools.catalog import aws
 from tools.catalog.aws_efs import create_file_system_tool
 from tools.catalog.aws_s3 import put_object_tool
 from tools.catalog.caldav import create_event_tool
 from tools.catalog.mcp_call import HttpServer, ask_server, honouring_keys, mcp_tool
-from tools.testing import ALL, Report, assert_sound, check
+from tools.testing import Report, assert_sound, check
 
-pytestmark = [
-    pytest.mark.crash,
-    pytest.mark.timeout(600),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600), pytest.mark.django_db]
 
 NOTES = HttpServer(url_env="NOTES_URL")
 
@@ -40,21 +38,25 @@ class Note(BaseModel):
 def an_object_in_s3(folder: Path) -> Report:
     with moto(folder) as server:
         bucket = server.create_bucket("reports")
+        read_descriptions("s3", "list_buckets")
         return check(
             put_object_tool(bucket=bucket),
             arguments=lambda number: {"key": f"report {number}", "body": "all is well"},
             count_effects=lambda intended: server.versions(bucket, intended.arguments["key"]),
+            **WHOLE,
         )
 
 
 def a_file_system_in_efs(folder: Path) -> Report:
     with moto(folder) as server:
+        read_descriptions("efs", "describe_file_systems")
         return check(
             create_file_system_tool(),
             arguments=lambda number: {"label": f"scratch {number}"},
             count_effects=lambda intended: sum(
                 one["CreationToken"] == intended.idempotency_key for one in server.file_systems()
             ),
+            **WHOLE,
         )
 
 
@@ -72,6 +74,7 @@ def an_event_in_a_calendar(folder: Path) -> Report:
             count_effects=lambda intended: sum(
                 f"UID:{intended.operation_id}" in text for text in radicale.events("work")
             ),
+            **WHOLE,
         )
 
 
@@ -96,7 +99,7 @@ def a_tool_of_an_mcp_server(folder: Path, *, honours_keys: bool, looks_up: bool)
             count_effects=lambda intended: sum(
                 one["key"] == intended.idempotency_key for one in notes.effects
             ),
-            faults=ALL if honours_keys and looks_up else IN_RECOVERY,
+            **(WHOLE if honours_keys and looks_up else AGAIN),
         )
 
 
@@ -129,6 +132,11 @@ def moto(folder: Path) -> Iterator[MotoServer]:
     with MotoServer(log_dir=folder) as server:
         os.environ["AWS_ENDPOINT_URL"] = server.url
         yield server
+
+
+def read_descriptions(service: str, operation: str) -> None:
+    """Megabytes, read here once, and not by every process that is forked."""
+    aws.ask(call=new_call("op_0"), service=service, operation=operation, parameters={})
 
 
 async def find_note(call: Call) -> Reconciled[Any]:

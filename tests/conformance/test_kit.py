@@ -94,6 +94,7 @@ CHECKS: dict[str, Check] = {
 reports = reports_of(CHECKS)
 
 
+@pytest.mark.django_db(transaction=False)
 @pytest.mark.parametrize("checked", EXAMPLES)
 def test_a_sound_tool_keeps_its_promise_under_every_fault_as_the_page_says(
     checked: str, reports: Reports
@@ -106,6 +107,7 @@ def test_the_page_says_what_each_fault_does() -> None:
     assert written_table("The faults") == table_of_faults()
 
 
+@pytest.mark.django_db(transaction=False)
 @pytest.mark.parametrize("checked", PLANTS)
 def test_a_wrong_declaration_is_found_by_name(checked: str, reports: Reports) -> None:
     report = reports[checked]

@@ -36,7 +36,7 @@ from tools import registry
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "16"))
+EXAMPLES = int(os.environ.get("OPENAPI_EXAMPLES", "10"))
 # A request that a read of this long does not answer has hung.
 SECONDS = 20
 # What may stand in an address, as it stands there, and can be no id.

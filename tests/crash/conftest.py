@@ -3,9 +3,11 @@
 import dataclasses
 import importlib
 import itertools
+import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,52 +101,72 @@ def forks(transactional_db: None, pytestconfig: pytest.Config) -> Iterator[None]
 
 
 class Providers:
-    """Payment providers for tests that crash runs side by side, each in its own process."""
+    """Payment providers, each in its own process, lent to one test, or one run of it, at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._running = ExitStack()
-        self._free: dict[bool, list[ProviderProcess]] = {True: [], False: []}
+        self._free: dict[bool, deque[ProviderProcess]] = {True: deque(), False: deque()}
         self._turn = threading.Lock()
 
     @contextmanager
     def borrowed(self, *, honours_keys: bool = True) -> Iterator[ProviderProcess]:
-        """A provider without faults that nobody else asks meanwhile."""
+        """A provider with empty books and without faults that nobody else asks meanwhile."""
         free = self._free[honours_keys]
         with self._turn:
             if not free:
                 ledger = self._directory / f"ledger-{next(_numbers)}.sqlite3"
                 new = provider_process(ledger, ignore_keys=not honours_keys)
                 free.append(self._running.enter_context(new))
-            provider = free.pop()
+            provider = free.popleft()
         provider.clear_faults()
+        _empty(provider.ledger)
         yield provider
-        # Not given back after a failure: a request may still be held in it.
-        with self._turn:
-            free.append(provider)
+        # Not given back after a failure, nor if a request was still held in it.
+        if not provider.release():
+            with self._turn:
+                free.append(provider)
 
     def close(self) -> None:
         self._running.close()
 
 
-@pytest.fixture(scope="session")
-def providers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Providers]:
-    running = Providers(tmp_path_factory.mktemp("providers"))
-    yield running
-    running.close()
+def _empty(ledger: Path) -> None:
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as books:
+        for table in ("effects", "bookings", "answers", "requests"):
+            books.execute(f"DELETE FROM {table}")
+
+
+_shared = pytest.StashKey[Providers]()
+
+
+def _shared_providers(config: pytest.Config, directories: pytest.TempPathFactory) -> Providers:
+    """Those of this test process, which end with it."""
+    if _shared not in config.stash:
+        config.stash[_shared] = Providers(directories.mktemp("providers"))
+        config.add_cleanup(config.stash[_shared].close)
+    return config.stash[_shared]
 
 
 @pytest.fixture
-def provider(tmp_path: Path) -> Iterator[ProviderProcess]:
+def providers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Providers:
+    return _shared_providers(pytestconfig, tmp_path_factory)
+
+
+@pytest.fixture
+def provider(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ProviderProcess]:
     """One payment provider with empty books."""
-    with provider_process(tmp_path / "ledger.sqlite3") as running:
+    # Not by the fixture above: other directories take this one alone.
+    with _shared_providers(pytestconfig, tmp_path_factory).borrowed() as running:
         yield running
 
 
 @pytest.fixture
-def keyless(tmp_path: Path) -> Iterator[ProviderProcess]:
+def keyless(providers: Providers) -> Iterator[ProviderProcess]:
     """The same for one that executes every refund, whatever its key."""
-    with provider_process(tmp_path / "keyless.sqlite3", ignore_keys=True) as running:
+    with providers.borrowed(honours_keys=False) as running:
         yield running
 
 

@@ -37,7 +37,7 @@ from tools.execution import in_flight
 # Children look through what is new alone, and so copy less of what they share.
 gc.freeze()
 
-LONGEST_NAP_SECONDS = 0.1
+LONGEST_NAP_SECONDS = 0.2
 # The exit status of a worker that left the run to a person.
 LEFT_TO_A_PERSON = 3
 # And of one that somebody said had ended.

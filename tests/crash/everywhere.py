@@ -1,12 +1,15 @@
-"""Strikes a worker at every event of some kinds, each time in a run of its own.
+"""Strikes a worker at every moment of some kinds, each time in a run of its own.
+
+The moments that a run is known to come to are struck one by one. Then a run meets a strike at
+whatever would come after them, until one goes by untouched: nothing came that is not known.
 
 Runs are struck side by side, for most of each is waiting for a lost worker's lease to end.
 """
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any, Final, TypeVar
 
 from django.db import connection
@@ -16,18 +19,8 @@ from runs.events import Name
 
 K = TypeVar("K", bound=str)
 
-LANES: Final = 8
-# How often at least a run that reads, refunds and finishes meets each kind of event.
-LEAST: Final = {
-    Name.RUN_CLAIMED: 1,
-    Name.DECIDER_STARTING: 3,
-    Name.DECIDER_DONE: 3,
-    Name.COMMIT_STARTING: 6,
-    Name.COMMIT_DONE: 6,
-    Name.CALL_STARTING: 2,
-    Name.CALL_DONE: 2,
-}
-LOOK_UPS: Final = {Name.LOOK_UP_STARTING: 1, Name.LOOK_UP_DONE: 1}
+# As many as keep one core busy.
+LANES: Final = 4
 LATE_SECONDS: Final = 0.6
 # Which fault the first request to read, and the first to refund, meets.
 ANSWERS: Final[dict[str, dict[str, Any] | None]] = {
@@ -44,36 +37,41 @@ def meet(provider: ProviderProcess, answer: str) -> None:
         provider.fault(path="/refunds", method="POST", **fault)
 
 
-def strike_everywhere(is_struck_at: Callable[[K, int], bool], *, kinds: Sequence[K]) -> Counter[K]:
-    """Strike at 1, 2, 3 … of each kind until a run went by untouched; returns how often."""
-    turn = threading.Lock()
-    begun, under_way, struck = Counter[K](), Counter[K](), Counter[K]()
-    left = set(kinds)
+def strike_everywhere(
+    is_struck: Callable[[Mapping[K, int]], bool], *, known: Mapping[K, range]
+) -> None:
+    """Strike at each of the `known` numbers of each kind, then beyond the last of every kind.
 
-    def keep_striking() -> None:
-        while True:
-            with turn:
-                if not left:
-                    return
-                kind = min(left, key=lambda one: (under_way[one], begun[one]))
-                begun[kind] += 1
-                under_way[kind] += 1
-                number = begun[kind]
-            try:
-                if is_struck_at(kind, number):
-                    struck[kind] += 1
-                else:
-                    left.discard(kind)
-            except BaseException as error:
-                left.clear()
-                error.add_note(f"struck at {kind} number {number}")
-                raise
-            finally:
-                connection.close()
-                with turn:
-                    under_way[kind] -= 1
+    `is_struck` tells whether a new run was struck at the first of some moments, which it is given
+    by kind and number.
+    """
 
+    def strike(moments: Mapping[K, int]) -> bool:
+        try:
+            return is_struck(moments)
+        except BaseException as error:
+            error.add_note(f"struck at {moments}")
+            raise
+        finally:
+            connection.close()
+
+    each: list[Mapping[K, int]] = [
+        {kind: number} for kind, numbers in known.items() for number in numbers
+    ]
     with ThreadPoolExecutor(LANES) as pool:
-        for done in [pool.submit(keep_striking) for _ in range(LANES)]:
-            done.result()
-    return struck
+        struck = list(pool.map(strike, each))
+    missed = [moment for moment, was_struck in zip(each, struck, strict=True) if not was_struck]
+    assert not missed, f"no run came to {missed}"
+    for further in count():
+        if not strike({kind: numbers.stop + further for kind, numbers in known.items()}):
+            break
+
+
+def first(times: int) -> range:
+    """The numbers of so many moments, counted from 1."""
+    return range(1, times + 1)
+
+
+def fault_at(moments: Mapping[Name, int], *, what: signal.Signals = signal.SIGKILL) -> str:
+    """The fault that sends the signal at the first of the moments, as `faults.arm` reads it."""
+    return ",".join(f"{kind}:{number}:{what.name}" for kind, number in moments.items())

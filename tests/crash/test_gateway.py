@@ -5,6 +5,7 @@ A worker finds the run by its row, as it finds every run, and the caller repeats
 
 import itertools
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,19 +17,19 @@ from runs.models import AgentRun, GatewayCall, ToolOperation
 from tests.crash.calling import Request, take_call
 from tests.crash.conftest import NewLog, Providers, StartRun
 from tests.crash.driving import Assignment
-from tests.crash.everywhere import meet, strike_everywhere
+from tests.crash.everywhere import fault_at, first, meet, strike_everywhere
 from tests.crash.forked import Child, fork_worker
 from tests.crash.laws import assert_tokens_only_grew
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(150)]
 
-# How often at least a process that takes one call meets each kind of event.
-LEAST: Final = {
-    Name.COMMIT_STARTING: 2,
-    Name.COMMIT_DONE: 2,
-    Name.CALL_STARTING: 1,
-    Name.CALL_DONE: 1,
+# What a process comes to that takes one call, and leaves the rest to a worker.
+MOMENTS: Final = {
+    Name.COMMIT_STARTING: first(2),
+    Name.COMMIT_DONE: first(2),
+    Name.CALL_STARTING: first(1),
+    Name.CALL_DONE: first(1),
 }
 _numbers = itertools.count(1)
 
@@ -42,20 +43,16 @@ def test_a_process_killed_while_it_carries_a_call_out_leaves_one_effect(
     start_agent: StartRun,
     new_log: NewLog,
 ) -> None:
-    def is_killed_at(kind: Name, number: int) -> bool:
+    def is_killed(moments: Mapping[Name, int]) -> bool:
         with providers.borrowed() as provider:
             meet(provider, answer)
-            return crash_one_call(
-                provider, at=f"{kind}:{number}:SIGKILL", in_thread=thread, log=new_log
-            )
+            return crash_one_call(provider, at=fault_at(moments), in_thread=thread, log=new_log)
 
-    killed = strike_everywhere(is_killed_at, kinds=list(LEAST))
-    assert all(killed[kind] >= times for kind, times in LEAST.items()), killed
+    strike_everywhere(is_killed, known=MOMENTS)
 
 
 def crash_one_call(provider: ProviderProcess, *, at: str, in_thread: bool, log: NewLog) -> bool:
     """Whether the process that took a new call was killed. Whoever asks again is told of it."""
-    effects = len(provider.effects())
     number = next(_numbers)
     names: dict[str, Any] = {
         "tool": "refund",
@@ -83,7 +80,7 @@ def crash_one_call(provider: ProviderProcess, *, at: str, in_thread: bool, log: 
     provider.wait_until_landed()
     done = ToolOperation.objects.get(id=GatewayCall.objects.get(key=names["key"]).operation_id)
     assert len(provider.effects(done.id)) == 1
-    assert len(provider.effects()) == effects + 1
+    assert len(provider.effects()) == 1
     assert done.status == "COMMITTED"
     assert_tokens_only_grew(done.run_id, provider)
     run = AgentRun.objects.get(id=done.run_id)

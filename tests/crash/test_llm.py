@@ -7,7 +7,7 @@ time in a run of its own, until a run goes by untouched; another one finishes it
 """
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Final, Literal
 
@@ -18,7 +18,7 @@ from runs.events import Name
 from runs.models import AgentRun, Handoff, LlmRequest, ModelDecision
 from tests.crash.conftest import NewLog, Providers, StartRun
 from tests.crash.driving import Assignment
-from tests.crash.everywhere import strike_everywhere
+from tests.crash.everywhere import fault_at, first, strike_everywhere
 from tests.crash.forked import Child, fork_worker
 from tests.crash.laws import assert_journaled, assert_recovered
 from tests.crash.minds import READS, REFUNDS_AT, Asked, Mind, Minds
@@ -28,13 +28,13 @@ from tests.processes import wait_until
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
 Kind = Name | Literal["asked"]
-Strike = Callable[[Kind, int], bool]
-# How often at least such a run meets each kind of event. After a commit it is where it is while
-# the llm is asked next, and after an answer where it is before the commit.
-LEAST: Final[dict[Kind, int]] = {
-    Name.COMMIT_STARTING: 11,
+Strike = Callable[[Mapping[Kind, int]], bool]
+# After a commit such a run is where it is while the llm is asked next, and after an answer where it
+# is before the commit.
+MOMENTS: Final[dict[Kind, range]] = {
+    Name.COMMIT_STARTING: first(11),
     # It puts off, is of no use, reads twice, hands off, refunds, and ends.
-    "asked": 7,
+    "asked": first(7),
 }
 
 
@@ -50,10 +50,10 @@ def strike(
 ) -> Strike:
     """Whether the first worker of a new run was killed there; the second one had to finish it."""
 
-    def is_killed_at(kind: Kind, number: int) -> bool:
-        objective, mind = minds.new(hold_nth=number if kind == "asked" else 0)
+    def is_killed(moments: Mapping[Kind, int]) -> bool:
+        fault = fault_at({Name(kind): nth for kind, nth in moments.items() if kind != "asked"})
+        objective, mind = minds.new(hold_nth=moments.get("asked", 0))
         with providers.borrowed() as provider:
-            effects = len(provider.effects())
             run = start_agent("crash_llm", objective=objective)
 
             def work(fault: str = "") -> Child:
@@ -66,33 +66,32 @@ def strike(
                 )
                 return fork_worker(assignment)
 
-            with work("" if kind == "asked" else f"{kind}:{number}:SIGKILL") as first:
-                if kind == "asked":
-                    _kill_while_it_asks(first, mind)
-                status = first.wait()
-                assert status in (0, -signal.SIGKILL), first.said
+            with work(fault) as worker:
+                if mind.hold_nth:
+                    _kill_while_it_asks(worker, mind)
+                status = worker.wait()
+                assert status in (0, -signal.SIGKILL), worker.said
             left = AgentRun.objects.get(id=run.id)
-            with work() as second:
-                assert second.wait() == 0, second.said
+            with work() as other:
+                assert other.wait() == 0, other.said
             was_lost = status != 0 and left.finished_at is None
             assert_recovered(run.id, provider, claims_at_least=left.fence_token + was_lost)
-            assert len(provider.effects()) == effects + 1
+            assert len(provider.effects()) == 1
             assert_decided_once(run, mind, provider)
             assert_spent(run, at_least=left)
             return status != 0
 
-    return is_killed_at
+    return is_killed
 
 
 def test_killed_at_any_commit_or_request_what_an_llm_decided_counts_once(strike: Strike) -> None:
-    killed = strike_everywhere(strike, kinds=list(LEAST))
-    assert all(killed[kind] >= times for kind, times in LEAST.items()), killed
+    strike_everywhere(strike, known=MOMENTS)
 
 
 def test_killed_before_its_call_leaves_an_llm_is_not_asked_again_what_to_call(
     strike: Strike,
 ) -> None:
-    assert strike(Name.CALL_STARTING, 2 * READS + 1)
+    assert strike({Name.CALL_STARTING: 2 * READS + 1})
 
 
 def _kill_while_it_asks(worker: Child, mind: Mind) -> None:

@@ -5,10 +5,8 @@ own, until a run goes by untouched; others finish it.
 """
 
 import signal
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Protocol
 from uuid import UUID
 
 import pytest
@@ -25,16 +23,13 @@ from runs.signals import signal_run
 from runs.state import FINAL_STATES, RunState
 from tests.crash.conftest import NewLog, Providers, StartRun
 from tests.crash.driving import LEFT_TO_A_PERSON, Assignment
-from tests.crash.everywhere import strike_everywhere
+from tests.crash.everywhere import fault_at, first, strike_everywhere
 from tests.crash.faultapp.agents import ORDER
 from tests.crash.forked import fork_worker
 from tests.crash.laws import assert_journaled, assert_recovered
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
-
-# Killed before a commit, a run is where it was after the one before.
-KINDS: Final = [Name.COMMIT_DONE, Name.CALL_DONE]
 
 
 class Crew:
@@ -64,36 +59,35 @@ class Crew:
 Story = Callable[[Crew], None]
 
 
+class Strike(Protocol):
+    """Kill a worker of the story after each of so many commits, and of so many calls.
+
+    Killed before a commit, a run is where it was after the one before, or after the call.
+    """
+
+    def __call__(self, story: Story, *, commits: int, calls: int) -> None: ...
+
+
 @pytest.fixture
-def strike(forks: None, providers: Providers, new_log: NewLog) -> Callable[[Story], Counter[Name]]:
-    def strike_story(story: Story) -> Counter[Name]:
-        def is_killed_at(kind: Name, number: int) -> bool:
+def strike(forks: None, providers: Providers, new_log: NewLog) -> Strike:
+    def strike_story(story: Story, *, commits: int, calls: int) -> None:
+        def is_killed(moments: Mapping[Name, int]) -> bool:
             with providers.borrowed() as provider:
-                crew = Crew(provider, f"{kind}:{number}:SIGKILL", new_log)
-                with _one_more_effect(provider):
-                    story(crew)
+                crew = Crew(provider, fault_at(moments), new_log)
+                story(crew)
+                provider.wait_until_landed()
+                # Every story makes exactly one effect.
+                assert len(provider.effects()) + len(provider.bookings(order_id=ORDER)) == 1
                 return crew.killed
 
-        return strike_everywhere(is_killed_at, kinds=KINDS)
+        known = {Name.COMMIT_DONE: first(commits), Name.CALL_DONE: first(calls)}
+        strike_everywhere(is_killed, known=known)
 
     return strike_story
 
 
-@contextmanager
-def _one_more_effect(provider: ProviderProcess) -> Iterator[None]:
-    """Every story makes exactly one effect."""
-    before = _count(provider)
-    yield
-    provider.wait_until_landed()
-    assert _count(provider) == before + 1
-
-
-def _count(provider: ProviderProcess) -> int:
-    return len(provider.effects()) + len(provider.bookings(order_id=ORDER))
-
-
 def test_sleeping_and_signals_survive_a_kill_at_any_event(
-    strike: Callable[[Story], Counter[Name]], start_agent: StartRun
+    strike: Strike, start_agent: StartRun
 ) -> None:
     def story(crew: Crew) -> None:
         run = start_agent("crash_waiter")
@@ -110,13 +104,10 @@ def test_sleeping_and_signals_survive_a_kill_at_any_event(
         ]
         assert Signal.objects.get(run=run).delivered_step == 3
 
-    struck = strike(story)
-    assert struck[Name.COMMIT_DONE] >= 6, struck
+    strike(story, commits=9, calls=2)
 
 
-def test_a_delegation_survives_a_kill_at_any_event(
-    strike: Callable[[Story], Counter[Name]], start_agent: StartRun
-) -> None:
+def test_a_delegation_survives_a_kill_at_any_event(strike: Strike, start_agent: StartRun) -> None:
     def story(crew: Crew) -> None:
         run = start_agent("crash_parent")
         crew.work(run.id)
@@ -134,13 +125,10 @@ def test_a_delegation_survives_a_kill_at_any_event(
         assert_journaled(run)
         assert_recovered(child.id, crew.provider, claims_at_least=1)
 
-    struck = strike(story)
-    assert struck[Name.COMMIT_DONE] >= 3, struck
+    strike(story, commits=4, calls=1)
 
 
-def test_a_cancel_survives_a_kill_at_any_event(
-    strike: Callable[[Story], Counter[Name]], start_agent: StartRun
-) -> None:
+def test_a_cancel_survives_a_kill_at_any_event(strike: Strike, start_agent: StartRun) -> None:
     def story(crew: Crew) -> None:
         run = start_agent("crash_sleeper")
         fault, crew.fault = crew.fault, ""
@@ -153,8 +141,7 @@ def test_a_cancel_survives_a_kill_at_any_event(
         assert Wait.objects.get(run=run).outcome == Wait.Outcome.CANCELLED
         assert_journaled(run)
 
-    struck = strike(story)
-    assert struck[Name.COMMIT_DONE] >= 1, struck
+    strike(story, commits=1, calls=0)
 
 
 def _work_until_asleep(crew: Crew, run: AgentRun) -> None:
@@ -166,7 +153,7 @@ def _work_until_asleep(crew: Crew, run: AgentRun) -> None:
 
 
 def test_a_pause_and_what_follows_survive_a_kill_at_any_event(
-    strike: Callable[[Story], Counter[Name]], start_agent: StartRun
+    strike: Strike, start_agent: StartRun
 ) -> None:
     def story(crew: Crew) -> None:
         run = start_agent("crash_pausing")
@@ -178,12 +165,11 @@ def test_a_pause_and_what_follows_survive_a_kill_at_any_event(
         crew.work(run.id)
         assert_recovered(run.id, crew.provider, claims_at_least=2)
 
-    struck = strike(story)
-    assert struck[Name.COMMIT_DONE] >= 5, struck
+    strike(story, commits=6, calls=2)
 
 
 def test_a_fork_repeats_nothing_whenever_its_worker_is_killed(
-    strike: Callable[[Story], Counter[Name]], start_agent: StartRun
+    strike: Strike, start_agent: StartRun
 ) -> None:
     def story(crew: Crew) -> None:
         origin = start_agent("crash_sighted")
@@ -201,5 +187,4 @@ def test_a_fork_repeats_nothing_whenever_its_worker_is_killed(
         assert repeat.repeats == ToolOperation.objects.get(run=origin, tool="refund")
         assert_journaled(fork)
 
-    struck = strike(story)
-    assert struck[Name.COMMIT_DONE] >= 2, struck
+    strike(story, commits=3, calls=0)

@@ -108,11 +108,13 @@ def celery_on(lane: Lane, *, log_dir: Path, provider: ProviderProcess) -> Iterat
         yield celery
 
 
-@pytest.mark.parametrize("how", [ORDERLY, FORCED], ids=["orderly", "forced"])
 def test_runs_go_on_after_postgresql_was_restarted_in_the_middle_of_a_call(
-    how: signal.Signals, stack: Stack, lane: Lane, provider: ProviderProcess, tmp_path: Path
+    stack: Stack, lane: Lane, provider: ProviderProcess, tmp_path: Path
 ) -> None:
-    """Case L7: the database goes away under one run's call and another run's recovery."""
+    """Case L7: the database goes away under one run's call and another run's recovery.
+
+    Forced, which is the worse: it goes away in order in the next test.
+    """
     with celery_on(lane, log_dir=tmp_path, provider=provider) as celery:
         provider.fault("hold", path="/orders", method="GET")
         celery.beat()
@@ -122,14 +124,18 @@ def test_runs_go_on_after_postgresql_was_restarted_in_the_middle_of_a_call(
         celery.worker("worker")
         provider.wait_until_held(seconds=30)
         started = lane.start_run(celery, "crash_patient")
-        before = stack.postgres_pid
-        os.kill(before, how)
-        wait_until(lambda: stack.postgres_pid != before, what="PostgreSQL was started again")
+        _restart(stack, FORCED)
         provider.release()
         for run_id in (abandoned, started):
             lane.wait_until_completed(run_id)
         lane.assert_one_refund(abandoned, provider, claims=2)
         lane.assert_one_refund(started, provider, claims=1)
+
+
+def _restart(stack: Stack, how: signal.Signals) -> None:
+    before = stack.postgres_pid
+    os.kill(before, how)
+    wait_until(lambda: stack.postgres_pid != before, what="PostgreSQL was started again")
 
 
 @pytest.mark.parametrize("arrived", [False, True], ids=["commit did not arrive", "commit arrived"])
@@ -151,9 +157,7 @@ def test_a_worker_whose_connection_breaks_at_its_commit_asks_the_row_before_it_c
                 worker.go_on()
                 _break_the_commit_under_way(lane)
         else:
-            before = stack.postgres_pid
-            os.kill(before, ORDERLY)
-            wait_until(lambda: stack.postgres_pid != before, what="PostgreSQL came back")
+            _restart(stack, ORDERLY)
             worker.go_on()
         lane.wait_until_completed(run_id)
         lane.assert_one_refund(run_id, provider, claims=1)
@@ -216,19 +220,15 @@ def _own_servers(under: ExitStack) -> Servers:
     return Servers(database_url=in_database(OWN_POSTGRES, name), broker_url=OWN_BROKER)
 
 
-@pytest.mark.parametrize(
-    "servers", ["lane", "own_lane"], ids=["embedded", "own PostgreSQL + RabbitMQ"]
-)
-def test_a_refund_survives_a_killed_celery_worker_on(
-    servers: str, request: pytest.FixtureRequest, provider: ProviderProcess, tmp_path: Path
+def test_a_refund_survives_a_killed_celery_worker_on_servers_of_the_machines_own(
+    own_lane: Lane, provider: ProviderProcess, tmp_path: Path
 ) -> None:
-    lane: Lane = request.getfixturevalue(servers)
-    with celery_on(lane, log_dir=tmp_path, provider=provider) as celery:
+    with celery_on(own_lane, log_dir=tmp_path, provider=provider) as celery:
         provider.fault("lose_answer")
         celery.beat()
         doomed = celery.worker("doomed", CRASH_AT="call_done:2:SIGKILL")
-        run_id = lane.start_run(celery, "crash_sighted")
+        run_id = own_lane.start_run(celery, "crash_sighted")
         assert doomed.wait(seconds=40) == -signal.SIGKILL, doomed.said
         celery.worker("replacement")
-        lane.wait_until_completed(run_id)
-        lane.assert_one_refund(run_id, provider, claims=2)
+        own_lane.wait_until_completed(run_id)
+        own_lane.assert_one_refund(run_id, provider, claims=2)

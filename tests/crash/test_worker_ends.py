@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from agentops import processes
 from examples.shop.provider_process import ProviderProcess
-from runs.incarnation import start_of, this_place
 from runs.models import StepAttempt, ToolOperation, Worker
 from runs.worker_ends import EndedBy
 from tests.crash.conftest import StartRun
@@ -65,44 +65,24 @@ def is_unended(worker: Worker) -> bool:
     return Worker.objects.filter(name=worker.name, ended_at__isnull=True).exists()
 
 
-def wait_for_a_look_around() -> None:
-    """Return once a worker has looked for gone neighbours, among those that are silent now."""
-    place = this_place()
-    # Nobody has the id of a process that was started at another time.
-    decoy = Worker.objects.create(
-        name=f"decoy {Worker.objects.count()}",
-        host=place.host,
-        boot_id=place.boot_id,
-        pid_namespace=place.pid_namespace,
-        pid=os.getpid(),
-        pid_started=(start_of(os.getpid()) or 1) - 1,
-        last_seen_at=Worker.objects.earliest("last_seen_at").last_seen_at,
-    )
-    assert wait_for_end(decoy) == EndedBy.SUCCESSOR
-
-
 def wait_until_silent(worker: Worker) -> None:
     since = Q(last_seen_at__lt=Now() - timedelta(seconds=1.5))
     silent = Worker.objects.filter(since, name=worker.name)
     wait_until(silent.exists, what=f"{worker.name} was not seen for more than a lease")
 
 
-def test_a_worker_works_under_the_name_of_its_row_and_is_seen_while_it_lives(
+def test_a_worker_works_under_the_name_of_its_row_is_seen_while_it_lives_and_reports_its_end(
     celery: Celery, start_agent: StartRun
 ) -> None:
     celery.beat()
-    worker = row_of(celery.worker("w").pid)
+    program = celery.worker("w")
+    worker = row_of(program.pid)
     run = start_agent("crash_sighted")
     wait_until_finished(run.id)
     names = StepAttempt.objects.filter(step__run=run).values_list("worker", flat=True)
     assert set(names) == {worker.name}
     seen_again = Worker.objects.filter(name=worker.name, last_seen_at__gt=worker.last_seen_at)
     wait_until(seen_again.exists, what="it is seen again")
-
-
-def test_a_worker_that_is_asked_to_end_reports_it(celery: Celery) -> None:
-    program = celery.worker("w")
-    worker = row_of(program.pid)
     program.terminate()
     assert program.wait() == 0
     assert wait_for_end(worker) == EndedBy.REPORTED
@@ -112,7 +92,6 @@ def test_a_worker_does_not_report_its_end_while_a_function_of_it_is_out(
     celery: Celery, provider: ProviderProcess, start_agent: StartRun
 ) -> None:
     provider.fault("hold")
-    celery.beat()
     program = celery.worker("w")
     worker = row_of(program.pid)
     run = start_agent("crash_stubborn")
@@ -122,73 +101,56 @@ def test_a_worker_does_not_report_its_end_while_a_function_of_it_is_out(
     program.wait(seconds=60)
     assert is_unended(worker)
     assert "worker_end_not_reported" in program.said
+
+
+def test_a_worker_that_was_killed_is_found_gone_by_the_next_one_and_one_that_stands_still_is_not(
+    celery: Celery,
+) -> None:
+    programs = [celery.worker(name) for name in ("still", "killed")]
+    still, killed = (row_of(program.pid) for program in programs)
+    sleeper, victim = programs
+    sleeper.stop()
+    wait_until_silent(still)
+    victim.kill()
+    assert is_unended(killed)
     celery.worker("next")
-    assert wait_for_end(worker) == EndedBy.SUCCESSOR
+    assert wait_for_end(killed) == EndedBy.SUCCESSOR
+    assert f"found no process {victim.pid}" in Worker.objects.get(name=killed.name).evidence
+    # Who found the one gone has looked at the other as well.
+    assert is_unended(still)
+    sleeper.go_on()
+    seen_again = Worker.objects.filter(name=still.name, last_seen_at__gt=Now() - LEASE)
+    wait_until(seen_again.exists, what="it is seen again")
 
 
-def test_a_worker_that_was_killed_is_found_gone_by_the_next_one_on_its_host(
+def test_a_worker_that_was_declared_ended_and_lives_begins_nothing_and_ends(
     celery: Celery,
 ) -> None:
     program = celery.worker("w")
     worker = row_of(program.pid)
-    program.kill()
-    assert is_unended(worker)
-    celery.worker("next")
-    assert wait_for_end(worker) == EndedBy.SUCCESSOR
-    assert f"found no process {program.pid}" in Worker.objects.get(name=worker.name).evidence
-
-
-def test_a_worker_that_stands_still_is_not_found_gone(celery: Celery) -> None:
-    program = celery.worker("w")
-    worker = row_of(program.pid)
-    program.stop()
-    celery.worker("next")
-    wait_until_silent(worker)
-    wait_for_a_look_around()
-    assert is_unended(worker)
-    program.go_on()
-    seen_again = Worker.objects.filter(name=worker.name, last_seen_at__gt=Now() - LEASE)
-    wait_until(seen_again.exists, what="it is seen again")
-    program.terminate()
-    assert program.wait() == 0
-    assert wait_for_end(worker) == EndedBy.REPORTED
-
-
-def test_a_worker_that_was_declared_ended_and_lives_begins_nothing_and_ends(
-    celery: Celery, start_agent: StartRun
-) -> None:
-    program = celery.worker("w")
-    worker = row_of(program.pid)
-    refused = celery.manage("worker_ended", worker.name, "--evidence", "I think so")
-    assert "--even-if-alive" in refused.said
-    assert is_unended(worker)
-    celery.manage("worker_ended", worker.name, "--even-if-alive", "--evidence", "I think so")
+    call_command("worker_ended", worker.name, "--even-if-alive", "--evidence", "I think so")
     assert wait_for_end(worker) == EndedBy.OPERATOR
     assert program.wait() == 0
     assert "worker_declared_ended" in program.said
 
 
-def test_each_process_of_a_forking_pool_is_a_worker_of_its_own(
+def test_each_process_of_a_forking_pool_is_a_worker_of_its_own_that_others_find_gone(
     program: Run, celery: Celery, start_agent: StartRun
 ) -> None:
     celery.beat()
-    parent, forked = _forking_pool(program)
+    parent, [victim, sibling] = _forking_pool(program)
     runs = [start_agent("crash_sighted") for _ in range(4)]
     wait_until_finished(*[run.id for run in runs])
     assert not Worker.objects.filter(pid=parent.pid).exists()
     names = set(StepAttempt.objects.values_list("worker", flat=True))
-    assert names <= {worker.name for worker in forked}
-    parent.terminate()
-    assert parent.wait(seconds=60) == 0
-    assert [wait_for_end(worker) for worker in forked] == [EndedBy.REPORTED] * 2
-
-
-def test_a_killed_process_of_a_forking_pool_is_found_gone_by_the_others(program: Run) -> None:
-    parent, [victim, sibling] = _forking_pool(program)
+    assert names <= {victim.name, sibling.name}
     os.kill(victim.pid, signal.SIGKILL)
     assert wait_for_end(victim) == EndedBy.SUCCESSOR
     assert parent.lives
     assert is_unended(sibling)
+    parent.terminate()
+    assert parent.wait(seconds=60) == 0
+    assert wait_for_end(sibling) == EndedBy.REPORTED
 
 
 def _forking_pool(program: Run) -> tuple[Program, list[Worker]]:

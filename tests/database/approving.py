@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any
 
 from django.contrib.auth.models import Group, Permission, User
-from django.db import connection, transaction
 from django.db.models.functions import Now
 from uuid_utils.compat import uuid7
 
@@ -19,6 +18,7 @@ from runs import CallTools, Context, Decision, Finish, ToolCall
 from runs.access import Actor, operator
 from runs.engine import advance
 from runs.models import AgentRun, Approval, Notice, ToolOperation
+from tests.database.kit import change, past_triggers
 from tests.database.stories import SECRET
 from tools import Approve, Call, EffectType, tool
 from tools.registry import all_tools
@@ -116,26 +116,19 @@ def forget_requests(run: AgentRun) -> None:
     """Take back what the engine asked of people, so that a test can ask itself."""
     run.operations.update(approval=None)
     Notice.objects.filter(run=run).delete()
-    _against_the_rules("DELETE FROM runs_approval WHERE run_id = %s", run.id)
+    with past_triggers():
+        change("DELETE FROM runs_approval WHERE run_id = %s", run.id)
 
 
 def let_run_out(approval: Approval) -> None:
     """Let the end of a request come."""
-    _against_the_rules(
-        "UPDATE runs_approval SET approve_by = statement_timestamp() - interval '1 s'"
-        " WHERE id = %s",
-        approval.id,
-    )
+    with past_triggers():
+        change(
+            "UPDATE runs_approval SET approve_by = statement_timestamp() - interval '1 s'"
+            " WHERE id = %s",
+            approval.id,
+        )
     approval.refresh_from_db()
-
-
-def _against_the_rules(sql: str, *values: Any) -> None:
-    """What was asked for may not change, so its triggers look away meanwhile."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE runs_approval DISABLE TRIGGER USER")
-        cursor.execute(sql, values)
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute("ALTER TABLE runs_approval ENABLE TRIGGER USER")
 
 
 def written(approval: Approval) -> list[Any]:

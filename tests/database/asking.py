@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from django.contrib.auth.models import Group, Permission, User
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from uuid_utils.compat import uuid7
@@ -18,6 +18,7 @@ from approvals.questions import Answered, answer_question
 from runs import Context, Decision, Finish
 from runs.access import Actor, operator
 from runs.models import AgentRun, Notice, Question, Step, Transition
+from tests.database.kit import change, past_triggers
 
 Start = Callable[..., AgentRun]
 TEXT = "Which parcel did the customer mean?"
@@ -115,14 +116,12 @@ def say(question: Question, user: User | None, answer: Any = None, **given: Any)
 
 def let_run_out(question: Question) -> None:
     """Let the end of a question come."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE runs_question DISABLE TRIGGER USER")
-        cursor.execute(
+    with past_triggers():
+        change(
             "UPDATE runs_question SET answer_by = statement_timestamp() - interval '1 s'"
             " WHERE id = %s",
-            [question.id],
+            question.id,
         )
-        cursor.execute("ALTER TABLE runs_question ENABLE TRIGGER USER")
     question.refresh_from_db()
 
 

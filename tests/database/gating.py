@@ -6,7 +6,7 @@ from typing import Any
 from runs import CallTools, Context, Decision, Finish, ToolCall
 from runs.models import AgentRun, Approval, ToolOperation
 from tests.database.approving import person, say
-from tests.database.kit import Script, change, drive, scripted_tool
+from tests.database.kit import Script, change, drive, past_triggers, scripted_tool
 from tools import Approve
 
 Start = Callable[..., AgentRun]
@@ -71,9 +71,5 @@ def operations_of(run: AgentRun) -> list[ToolOperation]:
 
 def tamper(sql: str, *values: Any) -> None:
     """Change a row past every guard, as somebody with the tables in their hands may."""
-    table = sql.split()[1]
-    change(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-    try:
+    with past_triggers():
         change(sql, *values)
-    finally:
-        change(f"ALTER TABLE {table} ENABLE TRIGGER USER")

@@ -28,11 +28,8 @@ from agentops.notifications import sending
 from runs.models import AgentRun, Approval, Notice, ToolOperation
 from tests.database.kit import change
 
-# Each test commits for real; afterwards only these apps' tables are emptied. It cannot ask for
-# permissions, whose tables are not among them.
-ON_TABLES = pytest.mark.django_db(
-    transaction=True, available_apps=["runs", "approvals", "agentops"]
-)
+# Each test commits for real.
+ON_TABLES = pytest.mark.django_db(transaction=True)
 SECRET = "whsec_" + "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IDEyMzQ="
 NOBODY = "http://127.0.0.1:9/hook"
 Kind = Notice.Kind

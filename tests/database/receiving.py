@@ -13,8 +13,8 @@ from tests.database.kit import ask, change
 from tools.idempotency import Answer, idempotent
 from tools.models import IdempotencyKey
 
-# Each test commits for real; afterwards only this app's own tables are emptied.
-ON_TOOLS = pytest.mark.django_db(transaction=True, available_apps=["tools"])
+# Each test commits for real.
+ON_TOOLS = pytest.mark.django_db(transaction=True)
 
 DAY = timedelta(days=1)
 

@@ -133,29 +133,24 @@ def test_a_run_page_says_who_holds_it_and_until_when(root: Client, start: Start)
 
 
 @DRIVEN
-def test_hostile_text_is_escaped_on_every_page(root: Client, start: Start) -> None:
+def test_on_every_page_hostile_text_is_escaped_and_declared_secrets_are_hidden(
+    root: Client, start: Start
+) -> None:
     for run in (uncertain_run(start), finished_run(start)):
         pages = walk(root, page_of(run))
         assert any("&lt;script&gt;" in page for page in pages.values())
+        assert sum("[redacted]" in page for page in pages.values()) >= 3
         for address, page in pages.items():
             assert "<script>alert" not in page, address
             assert "<b>" not in page, address
             assert not {"\u202e", "\u0007"} & set(page), address
+            assert CARD not in page, address
     assert "\\u202e" in root.get(page_of(run)).content.decode()
 
 
 def test_a_tool_name_made_up_by_an_llm_cannot_mislead() -> None:
     operation = ToolOperation(pk="op_1", tool="rm\u202e<b>")
     assert line(str(operation)) == "rm\\u202e<b> op_1"
-
-
-@DRIVEN
-def test_declared_secrets_are_on_no_page(root: Client, start: Start) -> None:
-    for run in (uncertain_run(start), finished_run(start)):
-        pages = walk(root, page_of(run))
-        assert sum("[redacted]" in page for page in pages.values()) >= 3
-        for address, page in pages.items():
-            assert CARD not in page, address
 
 
 @DRIVEN

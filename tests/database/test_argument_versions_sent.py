@@ -21,6 +21,7 @@ from tests.database.kit import (
     dies_at,
     drive,
     drive_in_time,
+    drive_late,
     drive_when_due,
     expire_lease,
     found,
@@ -103,7 +104,7 @@ def test_what_look_ups_do_not_settle_in_time_is_a_persons(start: Start) -> None:
     run, _ = _lost(start)
     unsure = Reconciled.indeterminate("it cannot say")
     with redeployed(reconcile_handler=lambda call: unsure) as script:
-        drive_in_time(run)
+        drive_late(run)
     assert (run.state, script.calls) == (PERSON, [])
     assert incidents(run) == [("OVERDUE", "")]
 

@@ -11,6 +11,7 @@ from tests.database.admin_pages import browser_of, person
 
 pytestmark = pytest.mark.django_db
 
+admin.autodiscover()
 LISTS = {
     f"{model._meta.app_label}_{model._meta.model_name}": page
     for model, page in admin.site._registry.items()

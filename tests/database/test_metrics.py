@@ -20,7 +20,15 @@ from runs.lease import claim
 from runs.models import AgentRun, Sweep
 from runs.worker_ends import EndedBy, end
 from tests.database.deploying import serve
-from tests.database.kit import LOST, call_once, change, drive, expire_lease, scripted_tool
+from tests.database.kit import (
+    LOST,
+    call_once,
+    change,
+    drive,
+    expire_lease,
+    past_triggers,
+    scripted_tool,
+)
 from tests.database.many import add_runs
 from tests.database.scraping import scrape
 from tools import Approve
@@ -46,12 +54,11 @@ def _count_queries() -> int:
 
 
 def _age(table: str, column: str, **by: float) -> None:
-    change(
-        f"ALTER TABLE {table} DISABLE TRIGGER USER;"
-        f"UPDATE {table} SET {column} = now() - make_interval(secs => %s);"
-        f"ALTER TABLE {table} ENABLE TRIGGER USER",
-        timedelta(**by).total_seconds(),
-    )
+    with past_triggers():
+        change(
+            f"UPDATE {table} SET {column} = now() - make_interval(secs => %s)",
+            timedelta(**by).total_seconds(),
+        )
 
 
 # -- Runs ----------------------------------------------------------------------

@@ -12,7 +12,7 @@ from runs.access import operator
 from runs.commands import cancel_run
 from runs.models import AgentRun, Notice, Question
 from tests.database.asking import Start, answerer, say
-from tests.database.kit import change, drive
+from tests.database.kit import change, drive, past_triggers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -43,15 +43,15 @@ def asking(start: Start, **options: Any) -> tuple[AgentRun, Question]:
 
 def let_run_out(run: AgentRun) -> None:
     """Let the end of its question come, and with it that of its wait."""
-    change("ALTER TABLE runs_question DISABLE TRIGGER USER")
-    for table, column in (("question", "answer_by"), ("wait", "until"), ("agentrun", "wake_at")):
-        whose = "id" if table == "agentrun" else "run_id"
-        change(
-            f"UPDATE runs_{table} SET {column} = statement_timestamp() - interval '1 s'"
-            f" WHERE {whose} = %s",
-            run.id,
-        )
-    change("ALTER TABLE runs_question ENABLE TRIGGER USER")
+    dates = (("question", "answer_by"), ("wait", "until"), ("agentrun", "wake_at"))
+    with past_triggers():
+        for table, column in dates:
+            whose = "id" if table == "agentrun" else "run_id"
+            change(
+                f"UPDATE runs_{table} SET {column} = statement_timestamp() - interval '1 s'"
+                f" WHERE {whose} = %s",
+                run.id,
+            )
 
 
 def test_the_answer_is_what_the_agent_sees_next_with_its_author(start: Start) -> None:

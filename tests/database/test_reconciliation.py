@@ -18,7 +18,7 @@ from tests.database.kit import (
     change,
     dies_at,
     drive,
-    drive_in_time,
+    drive_late,
     drive_when_due,
     expire_lease,
     found,
@@ -142,7 +142,7 @@ def test_a_person_is_asked_about_what_is_irreversible_only_once_somebody_was_ask
 def test_a_provider_that_is_never_reached_is_a_persons_after_the_objective(lose: Lose) -> None:
     look_up = Script(*[ValueError("500")] * 99)
     run, script = lose(7, effect=EffectType.IRREVERSIBLE, look_up=look_up)
-    drive_in_time(run)
+    drive_late(run)
     waits_for_a_person(run, asked_on=True)
     assert "ValueError: 500" in operation_of(run).error
     assert len(script.calls) == 1

@@ -21,7 +21,7 @@ from tests.database.kit import (
     change,
     dies_at,
     drive,
-    drive_in_time,
+    drive_late,
     drive_when_due,
     found,
     hear_late,
@@ -150,7 +150,7 @@ def test_a_run_that_was_asked_for_on_every_minute_is_due_at_once_after_the_word(
     start: Start,
 ) -> None:
     run, _ = _unknown(start, look_up=Script(*[Reconciled.not_found()] * 9), state=STATES[0])
-    drive_in_time(run)
+    drive_late(run)
     assert run.state == "WAITING_FOR_RESOLUTION"
     _say(run, "committed", result=7)
     assert ask("SELECT wake_at <= now() AND sweep_at <= now() FROM runs_agentrun")

@@ -16,6 +16,7 @@ from tests.database.kit import (
     ask,
     drive,
     drive_in_time,
+    drive_late,
     found,
     incidents,
     let_pass,
@@ -124,7 +125,7 @@ def test_a_look_up_that_failed_or_cannot_say_is_no_negative(
 ) -> None:
     """Case P4."""
     run, script = lose(start, "second", look_up=Script(*[said] * MANY))
-    drive_in_time(run)
+    drive_late(run)
     assert (run.state, len(script.calls)) == (PERSON, 1)
     assert incidents(run) == [("OVERDUE", "")]
     assert words in operation_of(run).error
@@ -229,7 +230,7 @@ def test_a_settled_call_is_repeated_no_more_often_than_its_tries_allow(start: St
     run, script = lose(
         start, LOST, LOST, "fourth", max_attempts=3, reconcile_within=timedelta(hours=9)
     )
-    drive_in_time(run)
+    drive_late(run)
     assert (run.state, len(script.calls)) == (PERSON, 3)
     assert "no tries are left" in operation_of(run).error
     # Nobody is late: the tries are what ended.

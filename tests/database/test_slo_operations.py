@@ -21,6 +21,7 @@ from tests.database.kit import (
     call_once,
     drive,
     drive_in_time,
+    drive_late,
     drive_when_due,
     found,
     operation_of,
@@ -141,7 +142,7 @@ def test_one_beyond_its_tools_objective_is_over_it_once_also_where_a_person_wait
 
 def test_an_incident_says_so_while_it_is_unknown_and_is_not_counted_again(start: Start) -> None:
     run, _ = paying(start, LOST, provider=None, look_up=Script(*[LOST] * 200))
-    drive_in_time(run)
+    drive_late(run)
     assert run.state == "WAITING_FOR_RESOLUTION"
     assert counts()["unknown_over_objective"] == 1
     resolve_operation(

@@ -226,7 +226,7 @@ def test_pages_lead_through_it_forwards_and_backwards(start: Start) -> None:
     run = run_with_incidents(start)
     entries = whole(run)
     assert sum(entry.kind.startswith("incident.") for entry in entries) == 3
-    for size in (1, 2, 3, 7, len(entries), 1000):
+    for size in (1, 3, len(entries), 1000):
         forwards, last = read_on(run, size)
         assert forwards == entries
         assert read_back(run, last, size) == entries

@@ -69,7 +69,7 @@ def test_every_request_is_in_it_with_who_asked_and_before_what_it_led_to(start: 
     assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("size", [1, 7, 1000])
 def test_pages_lead_through_it_forwards_and_backwards(start: Start, size: int) -> None:
     run = _asked_everything(start)
     entries = _whole(run)

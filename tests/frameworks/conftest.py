@@ -5,55 +5,60 @@ of it, whatever the speed of the machine: the provider holds the answer back unt
 dead. The web process lives on its own database, and on the servers that all tests share.
 """
 
+import importlib
 import itertools
 import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
-from uuid import uuid4
 
-import psycopg
 import pytest
-from django.db import connection
+from django.core.management import call_command
 from pytest_django import DjangoDbBlocker
 
 from agentops import processes
 from examples.shop.provider.ledger import Effect
 from examples.shop.provider_process import ProviderDidNotSee, ProviderProcess, provider_process
-from tests.processes import (
-    ROOT,
-    Program,
-    Servers,
-    environment,
-    in_database,
-    of_this_test,
-    wait_until,
-)
+from tests.copied import at_home_in, copied_database
+from tests.processes import Program, Servers, environment, wait_until
+from tools import registry
 
+# Known to these tests' processes alone, so that no other test sees them.
+with registry.isolated_registry():
+    importlib.import_module("tests.frameworks.shop.tools")
+    TOOLS = registry.all_tools()
 BARE, GUARDED = "acct_bare", "acct_main"
-# What the how-to pages say that a token needs, and no more.
-SCOPES = "operations:call:refund_customer,operations:call:refund_order"
+SCOPES = {
+    # What the how-to pages say that a token needs, and no more.
+    "agents": "operations:call:refund_customer,operations:call:refund_order",
+    # Who signs.
+    "clara": "read,approvals:decide",
+}
 # What an agent's llm wants: calls in each of its answers.
 Answers = list[list[dict[str, str]]]
 
 
 @dataclass(frozen=True)
 class Shop:
-    """The gateway at `url`, `token` for it, and the provider behind both."""
+    """The gateway at `url`, tokens for it by name, and the provider behind both."""
 
     url: str
-    token: str
+    tokens: Mapping[str, str]
     provider: ProviderProcess
     servers: Servers
     # What processes of the runtime are started with.
     env: Mapping[str, str]
+
+    @property
+    def token(self) -> str:
+        """The agents'."""
+        return self.tokens["agents"]
 
     def environment(self, directory: Path, answers: Answers | None) -> dict[str, str]:
         """What an agent's process is told; what it keeps lies in `directory` or the database."""
@@ -86,8 +91,9 @@ def shop(
     """A web process, whose provider ignores keys, on a database of its own."""
     directory = tmp_path_factory.mktemp("shop")
     with ExitStack() as under:
-        with django_db_blocker.unblock():
-            servers = under.enter_context(_own_database(of_this_test()))
+        servers = under.enter_context(copied_database(django_db_blocker))
+        with at_home_in(servers, django_db_blocker):
+            tokens = _create_tokens()
         provider = under.enter_context(
             provider_process(directory / "ledger.sqlite3", ignore_keys=True)
         )
@@ -102,43 +108,23 @@ def shop(
         arguments = processes.web(host="127.0.0.1", port=port)
         log = directory / "web.log"
         web = under.enter_context(Program("-m", "uvicorn", *arguments, env=env, log=log))
-        token = create_token(env, "agents", SCOPES)
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: _answers(f"{url}/healthz"), what="the web answers", seconds=60)
-        yield Shop(url=url, token=token, provider=provider, servers=servers, env=env)
+        yield Shop(url=url, tokens=tokens, provider=provider, servers=servers, env=env)
         # Captured, and shown with a failure alone.
         print(web.said)
 
 
-@contextmanager
-def _own_database(servers: Servers) -> Iterator[Servers]:
-    """A copy of the migrated test database, dropped at the end."""
-    template, name = connection.settings_dict["NAME"], f"frameworks_{uuid4().hex[:12]}"
-    # Only one that nobody is connected to can be copied.
-    connection.close()
-    connection.close_pool()  # type: ignore[attr-defined]
-    elsewhere = in_database(servers.database_url, "postgres")
-    with psycopg.connect(elsewhere, autocommit=True) as at_server:
-        at_server.execute(f'CREATE DATABASE {name} TEMPLATE "{template}"'.encode())
-        try:
-            url = in_database(servers.database_url, name)
-            yield Servers(database_url=url, broker_url=servers.broker_url)
-        finally:
-            at_server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
-
-
-def create_token(env: Mapping[str, str], name: str, scopes: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "manage.py", "create_token", name, f"--scopes={scopes}", "--json"],
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return str(json.loads(done.stdout)["token"])
+def _create_tokens() -> dict[str, str]:
+    made = {}
+    with registry.isolated_registry():
+        for spec in TOOLS:
+            registry.register(spec)
+        for name, scopes in SCOPES.items():
+            said = StringIO()
+            call_command("create_token", name, scopes=scopes, as_json=True, stdout=said)
+            made[name] = str(json.loads(said.getvalue())["token"])
+    return made
 
 
 def _answers(url: str) -> bool:

@@ -13,7 +13,7 @@ import httpx2
 import psycopg
 import pytest
 
-from tests.frameworks.conftest import Killing, Refunds, Shop, create_token
+from tests.frameworks.conftest import Killing, Refunds, Shop
 from tests.frameworks.programs import task
 from tests.frameworks.programs.pages import HOW_TO
 from tests.processes import Celery, wait_until
@@ -88,7 +88,6 @@ def test_a_graph_ends_where_a_call_needs_a_signature_and_goes_on_when_it_is_give
     killing.run("langgraph", "langgraph-9")
     assert killing.refunds() == by_hand_alone, "it was asked twice, and not signed yet"
     with Celery(shop.servers, log_dir=tmp_path, env=shop.env) as celery:
-        celery.beat()
         celery.worker("worker")
         _sign_and_await(shop)
     assert killing.run("langgraph", "langgraph-9").split() == [task.LAST_WORDS] * 2
@@ -96,8 +95,7 @@ def test_a_graph_ends_where_a_call_needs_a_signature_and_goes_on_when_it_is_give
 
 
 def _sign_and_await(shop: Shop) -> None:
-    secret = create_token(shop.env, "clara", "read,approvals:decide")
-    headers = {"Authorization": f"Token {secret}"}
+    headers = {"Authorization": f"Token {shop.tokens['clara']}"}
     with httpx2.Client(base_url=f"{shop.url}/api/v1/", headers=headers) as clara:
         waiting = clara.get("approvals/", params={"status": "pending"}).raise_for_status().json()
         (approval,) = waiting["results"]

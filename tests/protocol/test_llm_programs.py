@@ -24,7 +24,7 @@ from tests.protocol.searching import LIVES, search
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(LIVES * 30 or 300)]
 
-EXAMPLES = 12
+EXAMPLES = 8
 FAULTS = st.lists(st.sampled_from(SAID), min_size=1, max_size=4)
 
 

@@ -18,7 +18,7 @@ from tests.protocol.searching import LIVES, search
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(LIVES * 30 or 300)]
 
-EXAMPLES = 20
+EXAMPLES = 12
 
 
 def start(*steps: object, **options: object) -> methodcaller:

@@ -148,7 +148,7 @@ def test_no_story_breaks_an_invariant() -> None:
     run_state_machine_as_test(
         Told,
         settings=settings(
-            max_examples=25,
+            max_examples=15,
             stateful_step_count=LONGEST_STORY,
             deadline=None,
             derandomize=True,

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs import Ask, CallTools, Compensate, Decision, Fail, Finish, Sleep, ToolCall
@@ -122,6 +122,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(_JSON, _JSON)
 def test_equal_decisions_have_no_difference_and_others_have_one(one: Any, other: Any) -> None:
     assert _differences(Finish(one), Finish(one)) == []

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.fingerprint import VERSION, Action, differences, fingerprint
@@ -67,6 +67,7 @@ def same_json(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+@settings(max_examples=50)
 @given(one=ACTION, other=ACTION)
 def test_two_actions_have_one_fingerprint_only_if_they_are_one(one: Action, other: Action) -> None:
     is_one = same_json(one.covered(), other.covered())
@@ -74,6 +75,7 @@ def test_two_actions_have_one_fingerprint_only_if_they_are_one(one: Action, othe
 
 
 @pytest.mark.parametrize("name", FIELDS)
+@settings(max_examples=25)
 @given(other=ACTION)
 def test_any_change_of_any_field_changes_it(name: str, other: Action) -> None:
     changed = dataclasses.replace(REFUND, **{name: getattr(other, name)})

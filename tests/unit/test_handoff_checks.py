@@ -196,7 +196,7 @@ standings = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.lists(observations, max_size=8), standings), min_size=1, max_size=3))
 def test_what_is_built_from_rows_always_agrees_with_them(
     lives: list[tuple[list[Observed], Standing]],

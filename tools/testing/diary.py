@@ -32,9 +32,13 @@ class Diary:
             text = self.path.read_text()
         except FileNotFoundError:
             return []
-        # A line without its end is being written right now.
-        whole = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
-        return [entry for entry in whole if entry["what"] == what]
+        kind = json.dumps({"what": what})[:-1] + ","
+        return [
+            json.loads(line)
+            for line in text.splitlines(keepends=True)
+            # A line without its end is being written right now.
+            if line.startswith(kind) and line.endswith("\n")
+        ]
 
     def count(self, what: str) -> int:
         return len(self.entries(what))

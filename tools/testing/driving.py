@@ -24,7 +24,8 @@ from tools.spec import ToolSpec
 from tools.testing.catalogue import Strike
 from tools.testing.diary import Diary
 
-LONGEST_NAP_SECONDS = 0.1
+# The run is mostly due when it last said: a look that is too early costs more than a late one.
+LONGEST_NAP_SECONDS = 0.5
 LATE_ANSWER_SECONDS = 20.0
 
 

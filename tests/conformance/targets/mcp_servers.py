@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from tests.conformance.targets.loopback import free_port, wait_until_listening
-from tests.conformance.targets.notes_mcp import notes
+from tests.conformance.targets.notes_file import notes
 from tests.conformance.targets.npm import install, need_node
 from tests.processes import ROOT, Program, wait_until
 

@@ -7,6 +7,7 @@ Does not stand for EC2: moto ignores its client tokens. Accepts any credentials.
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,6 +47,7 @@ class MotoServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    @cache  # noqa: B019  lives no longer than the server
     def client(self, service: str) -> Any:
         """boto3's own client of the server itself."""
         options = {"region_name": REGION, "endpoint_url": self.url}

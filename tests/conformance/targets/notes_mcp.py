@@ -15,6 +15,8 @@ from typing import Any, Literal
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ToolAnnotations
 
+from tests.conformance.targets.notes_file import notes
+
 server = MCPServer("notes", log_level="ERROR")
 file = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("/dev/null")
 honours = "--honour" in sys.argv
@@ -70,12 +72,6 @@ def show(what: Literal["long", "deep", "odd", "plain"]) -> dict[str, Any]:
             return {"text": "a\0b"}
         case "plain":
             return {}
-
-
-def notes(written: Path) -> list[dict[str, Any]]:
-    """The effects so far, oldest first."""
-    lines = written.read_text().splitlines() if written.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def _add(text: str, *, key: object, meta: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Ends or stops this process at the n-th kernel event of a kind.
 
-A fault is told as text, `commit_done:2:SIGKILL`, so that it fits an environment variable.
-In `call_starting:all3:SIGSTOP` three threads come to the event, and it strikes them there.
+A fault is told as text, `commit_done:2:SIGKILL`, so that it fits an environment variable; of
+several, separated by commas, the first that comes strikes. In `call_starting:all3:SIGSTOP` three
+threads come to the event, and it strikes them there.
 """
 
-import itertools
 import signal
 import threading
+from collections import Counter
 from dataclasses import dataclass
 
 from runs import events
@@ -41,24 +42,34 @@ def strike_here(what: signal.Signals) -> None:
 
 def arm(told: str) -> None:
     """Subscribe to the kernel's events. Raises ValueError for a text that is no fault."""
-    at, nth, name = told.split(":")
-    fault = Fault(
-        at=events.Name(at),
-        nth=int(nth.removeprefix("all")),
-        together=nth.startswith("all"),
-        signal=signal.Signals[name],
-    )
-    numbers, turn, struck = itertools.count(1), threading.Lock(), threading.Event()
+    faults = {fault.at: fault for fault in map(_read, told.split(","))}
+    numbers, turn, struck = Counter[events.Name](), threading.Lock(), threading.Event()
+    is_spent = False
 
     def strike(event: events.Event) -> None:
-        if event.name is not fault.at:
+        nonlocal is_spent
+        fault = faults.get(event.name)
+        if fault is None:
             return
         with turn:
-            number = next(numbers)
-        if number == fault.nth:
+            numbers[event.name] += 1
+            number = numbers[event.name]
+            is_hit = number == fault.nth and not is_spent
+            is_spent |= is_hit
+        if is_hit:
             strike_here(fault.signal)
             struck.set()
         elif fault.together and number < fault.nth:
             struck.wait(LONGEST_WAIT_SECONDS)
 
     events.subscribe(strike)
+
+
+def _read(told: str) -> Fault:
+    at, nth, name = told.split(":")
+    return Fault(
+        at=events.Name(at),
+        nth=int(nth.removeprefix("all")),
+        together=nth.startswith("all"),
+        signal=signal.Signals[name],
+    )

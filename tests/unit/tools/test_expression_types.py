@@ -215,7 +215,7 @@ _WHOLE = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(_WHOLE, _WRONG)
 def test_a_comparison_is_found_wherever_it_stands(whole: str, wrong: str) -> None:
     spec = _tool_of(str)
@@ -285,7 +285,7 @@ _SPELLINGS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(st.sampled_from(_TYPES), st.data(), _CONSTANTS, _SPELLINGS)
 def test_what_is_ever_true_is_never_refused(
     typed: tuple[Any, st.SearchStrategy[Any]], data: st.DataObject, constant: str, spelling: str

@@ -78,7 +78,7 @@ def is_as_strict(later: Verdict, earlier: Verdict) -> bool:
 # -- The laws --------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(owns, st.lists(matches(), max_size=4), matches(outcomes=("require_approval", "refuse")))
 def test_one_more_rule_that_does_not_allow_never_loosens(
     own: OwnRule, some: list[Match], one_more: Match
@@ -91,13 +91,13 @@ def test_one_more_rule_that_does_not_allow_never_loosens(
     assert is_as_strict(after, before)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=75)
 @given(owns, st.lists(matches(), max_size=4, unique_by=lambda match: match.rule.name))
 def test_the_order_of_rules_does_not_matter(own: OwnRule, some: list[Match]) -> None:
     assert len({combine(own, order) for order in permutations(some)}) == 1
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=75)
 @given(owns, st.lists(matches(), max_size=4), matches(outcomes=("allow",)))
 def test_an_allowing_rule_waives_no_other_rule(
     own: OwnRule, some: list[Match], allowing: Match
@@ -106,7 +106,7 @@ def test_an_allowing_rule_waives_no_other_rule(
     assert is_as_strict(combine(own, [*some, allowing]), others)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=75)
 @given(owns, st.lists(matches(outcomes=("allow",)), max_size=3))
 def test_an_allowing_rule_that_could_not_be_evaluated_allows_nothing(
     own: OwnRule, some: list[Match]
