@@ -41,15 +41,15 @@ test: $(VENV)/.dev
 # Django looks at the database's history before it looks for missing migrations.
 WITH_SERVERS = $(BIN)/python -m agentops.embedded
 
-# Two files at a time: those that compute, then those that mostly wait, for leases, deadlines and
-# programs to start, which a busy machine would disturb. Whole stacks are started alone.
+# Two files at a time of those that compute, then three of those that mostly wait, for leases,
+# deadlines and programs to start. Whole stacks, which a busy machine would disturb, start alone.
 # What is not named waits. The longest files come first, so that none of them is begun last.
 COMPUTING = tests/database tests/unit tests/protocol tests/architecture
 ALONE = $(addprefix tests/acceptance/test_,demo.py demo_llm.py up.py metrics.py telemetry.py)
 LONGEST = tests/crash tests/conformance
 OTHERS = $(patsubst tests/%/__init__.py,tests/%,$(sort $(wildcard tests/*/__init__.py)))
 WAITING = $(LONGEST) $(filter-out $(LONGEST) $(COMPUTING),$(OTHERS)) $(ALONE:%=--ignore=%)
-SIDE_BY_SIDE = $(PYTEST) -n 2 --dist loadfile
+SIDE_BY_SIDE = $(PYTEST) --dist loadfile
 
 check: $(VENV)/.dev
 	@$(call quietly,format,$(BIN)/python -m ruff format --check .)
@@ -58,8 +58,8 @@ check: $(VENV)/.dev
 	@$(call quietly,imports,$(BIN)/lint-imports)
 	@$(call quietly,migrations,$(WITH_SERVERS) $(BIN)/python manage.py makemigrations --check --dry-run)
 	@$(call quietly,system,$(BIN)/python manage.py check)
-	@$(SIDE_BY_SIDE) $(COMPUTING) $(ARGS)
-	@$(SIDE_BY_SIDE) --no-loadscope-reorder $(WAITING) $(ARGS)
+	@$(SIDE_BY_SIDE) -n 2 $(COMPUTING) $(ARGS)
+	@$(SIDE_BY_SIDE) -n 3 --no-loadscope-reorder $(WAITING) $(ARGS)
 	@exec $(PYTEST) $(ALONE) $(ARGS)
 
 bench: $(BENCH)/.installed
@@ -126,16 +126,21 @@ fi; \
 $$python -m venv --clear $(1)
 endef
 
-# $(1): environment, $(2): lock, which names everything, so that pip has nothing to resolve.
-# A dot every two seconds; what pip says only when it fails.
+# $(1): environment, $(2): lock. It names everything, so pip has nothing to resolve, and two of them
+# share the work. A dot every two seconds; what they say only when one fails.
 define install
 printf 'Installing $(2) '; \
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --require-hashes \
-	-r $(2) >$(1)/install.log 2>&1 & pid=$$!; \
-trap 'kill $$pid 2>/dev/null; exit 130' INT TERM HUP; \
-while kill -0 $$pid 2>/dev/null; do printf .; sleep 2; done; \
-if wait $$pid; then echo ' done'; else echo ' failed'; cat $(1)/install.log >&2; exit 1; fi
+awk '/^[a-z]/ { half = !half } { print > "$(1)/half-" half ".txt" }' $(2); \
+$(call pip,$(1),0) & one=$$!; $(call pip,$(1),1) & other=$$!; \
+trap 'kill $$one $$other 2>/dev/null; exit 130' INT TERM HUP; \
+while kill -0 $$one 2>/dev/null || kill -0 $$other 2>/dev/null; do printf .; sleep 2; done; \
+if wait $$one && wait $$other; then echo ' done'; \
+else echo ' failed'; cat $(1)/half-?.log >&2; exit 1; fi
 endef
+
+# $(1): environment, $(2): which half of the lock.
+pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+	--require-hashes -r $(1)/half-$(2).txt >$(1)/half-$(2).log 2>&1
 
 # $(1): title, $(2): command. Silent unless the command fails.
 define quietly
