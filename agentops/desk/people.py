@@ -113,7 +113,10 @@ def _paused(viewer: Viewer, waiting: Waiting) -> Section:
         ],
     )
     more = waiting.count - len(found)
-    note = say_many(more, "more is paused.", "more are paused.") if more > 0 else ""
+    note: Cell = ""
+    if more > 0:
+        every = link(list_url(AgentRun, pause="paused"), "See all of them")
+        note = format_html("{} {}.", say_many(more, "more is paused.", "more are paused."), every)
     return Section("paused", "Paused runs", table, note=note, tone="warning")
 
 

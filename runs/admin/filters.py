@@ -18,7 +18,7 @@ from django.http import HttpRequest
 
 from runs.admin.lists import NARROWING, among_newest
 from runs.agents import all_agents
-from runs.models import AgentRun, Incident, Step, ToolObservation, ToolOperation
+from runs.models import Incident, Step, ToolObservation, ToolOperation
 from runs.state import UNCERTAIN_STATES, UNDATED_STATES, OperationStatus, RunState
 from tools.registry import all_tools
 
@@ -137,40 +137,53 @@ class Kind(Choice):
         return [(kind.value, kind.value.replace("_", " ").capitalize()) for kind in Incident.Kind]
 
 
-class Intent(SimpleListFilter):
+class Flag(SimpleListFilter):
+    """The rows of which one thing is true: `flag` in the address, `label` to people."""
+
+    flag: ClassVar[str]
+    label: ClassVar[str]
+
+    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
+        return [(self.flag, self.label)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        return queryset.filter(self.is_true()) if value == self.flag else queryset.none()
+
+    def is_true(self) -> Q:
+        raise NotImplementedError
+
+
+class Intent(Flag):
     """Operations that repeat an earlier one: answered with its result, or refused."""
 
-    title = "intent"
-    parameter_name = "intent"
+    title = parameter_name = "intent"
+    flag, label = "repeated", "repeats an earlier one"
 
-    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
-        return [("repeated", "repeats an earlier one")]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[ToolOperation]
-    ) -> QuerySet[ToolOperation]:
-        if self.value() is None:
-            return queryset
-        if self.value() != "repeated":
-            return queryset.none()
-        return queryset.filter(repeats__isnull=False)
+    def is_true(self) -> Q:
+        return Q(repeats__isnull=False)
 
 
-class Effect(SimpleListFilter):
+class Effect(Flag):
     """Runs whose external effect is uncertain: found through their unknown operations."""
 
-    title = "effect"
-    parameter_name = "effect"
+    title = parameter_name = "effect"
+    flag = label = "uncertain"
 
-    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
-        return [("uncertain", "uncertain")]
+    def is_true(self) -> Q:
+        return Q(state__in=UNCERTAIN_STATES, id__in=_unknown_runs())
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
-        if self.value() is None:
-            return queryset
-        if self.value() != "uncertain":
-            return queryset.none()
-        return queryset.filter(state__in=UNCERTAIN_STATES, id__in=_unknown_runs())
+
+class Pause(Flag):
+    """Runs that a person may let go on: found by their index, however old they are."""
+
+    title = parameter_name = "pause"
+    flag = label = "paused"
+
+    def is_true(self) -> Q:
+        return Q(paused_at__isnull=False, finished_at__isnull=True)
 
 
 class Created(SimpleListFilter):

@@ -127,6 +127,7 @@ class RunAdmin(ReadOnlyAdmin):
     list_display = ("run", "state", "objective", "held_by", "next", "created")
     list_filter = (
         filters.Effect,
+        filters.Pause,
         filters.State,
         filters.Agent,
         filters.Created,

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -171,6 +172,16 @@ def test_uncertain_runs_and_unknown_operations_can_be_listed(root: Client, start
         assert rows_in(root, f"{list_of('agentrun')}?{query}") == [page_of(run)]
     [unknown] = rows_in(root, f"{list_of('tooloperation')}?status=UNKNOWN")
     assert ToolOperation.objects.get(run=run, status="UNKNOWN").pk in unknown
+
+
+@DRIVEN
+def test_paused_runs_can_be_listed_and_runs_that_ended_are_none(root: Client, start: Start) -> None:
+    paused, ended, _ = fresh_run(start), finished_run(start), fresh_run(start)
+    for run in (paused, ended):
+        AgentRun.objects.filter(id=run.id).update(paused_at=Now(), pause_reason="to look at it")
+    address = f"{list_of('agentrun')}?pause"
+    assert rows_in(root, f"{address}=paused") == [page_of(paused)]
+    assert rows_in(root, f"{address}=perhaps") == []
 
 
 @DRIVEN

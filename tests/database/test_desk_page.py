@@ -211,6 +211,7 @@ def test_one_is_said_as_one(root: Client, start: Start) -> None:
     page = desk_of(root)
     for said in ("more is unknown", "more group is asked", "more is paused", "waits for a worker"):
         assert f"1 {said}" in page
+    assert "?pause=paused" in section(page, "paused")
 
 
 def test_who_has_rights_elsewhere_alone_is_sent_to_the_menu() -> None:
