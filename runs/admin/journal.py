@@ -113,7 +113,7 @@ class JournalAdmin(ReadOnlyAdmin):
 
 def _place(edge: Transition) -> Cell:
     if not edge.step_number:
-        return "before the first"
+        return "none yet"
     return format_html("step {} <small>attempt {}</small>", edge.step_number, edge.attempt)
 
 
