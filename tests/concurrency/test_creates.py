@@ -13,12 +13,12 @@ from tests.concurrency.gate import gate, go_through_at_once
 from tests.crash.conftest import NewLog, StartRun
 from tests.crash.forked import Child
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
-PROCESSES, THREADS = 4, 5
+PROCESSES, THREADS = 5, 10
 
 
-def test_twenty_concurrent_creates_under_one_key_are_one_run(
+def test_fifty_concurrent_creates_under_one_key_are_one_run(
     forks: None, start_agent: StartRun, new_log: NewLog
 ) -> None:
     logs = [new_log() for _ in range(PROCESSES)]

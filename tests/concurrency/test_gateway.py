@@ -27,7 +27,7 @@ from tests.processes import Program, environment, of_this_test, wait_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.django_db(transaction=True)]
 
-CALLERS: Final = 20
+CALLERS: Final = 50
 THREADS, CALLS = 6, 3
 # In a call that another one waits for: the provider answers no sooner.
 HELD_SECONDS: Final = 0.3
@@ -135,7 +135,7 @@ def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(begin, range(count)))
 
 
-def test_twenty_callers_with_one_key_at_two_processes_are_one_effect(
+def test_fifty_callers_with_one_key_at_two_processes_are_one_effect(
     urls: list[str], headers: dict[str, str], books: ProviderProcess
 ) -> None:
     before = len(books.effects())

@@ -22,7 +22,7 @@ from tests.processes import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
 
-PROCESSES, THREADS = 4, 5
+PROCESSES, THREADS = 5, 10
 _BARRIER = 7_301_997
 
 

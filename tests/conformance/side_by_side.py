@@ -22,7 +22,7 @@ import pytest
 from django.core.management import call_command
 from pytest_django.plugin import DjangoDbBlocker
 
-from tools.testing import Report
+from tools.testing import ALL, Report
 from tools.testing.children import Child
 from tools.testing.lanes import Case, run_cases, within
 
@@ -30,7 +30,7 @@ Check = Callable[[Path], Report]
 # How the processes of a machine share its processors.
 AT_ONCE: Final = 2 * (os.cpu_count() or 1)
 LONGEST_SECONDS: Final = 400.0
-# In these a tool's effect type, its keys and its look-up show.
+# In these a tool's effect type, its keys and its look-up show; in the others only its code does.
 IN_RECOVERY: Final = (
     "killed_before_call",
     "killed_after_effect",
@@ -40,17 +40,8 @@ IN_RECOVERY: Final = (
     "request_doubled",
     "look_up_lags",
 )
-# In these its code shows besides. The rest strikes the kernel around it, as on the kit's own page.
-OF_ITS_CODE: Final = (
-    *IN_RECOVERY,
-    "killed_in_call",
-    "stopped_in_call",
-    "stopped_after_effect",
-    "answer_too_late",
-    "look_up_fails",
-)
 # What `check` is asked for of a tool, and of the same code declared in another way.
-WHOLE: Final[Mapping[str, Any]] = {"faults": OF_ITS_CODE, "probes": True}
+WHOLE: Final[Mapping[str, Any]] = {"faults": ALL}
 AGAIN: Final[Mapping[str, Any]] = {"faults": IN_RECOVERY}
 
 
